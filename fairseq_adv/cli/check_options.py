@@ -27,9 +27,9 @@ _OPTIONS = {
 _AUTO = "flooding --flood-level auto --accordance-interval 100"
 _METHODS = {
     "alum": "alum_vat", "flooding-auto": _AUTO, "flooding-x": _AUTO, "freelb++": "freelb --adv-max-norm 0",
-    "freelb_plus_plus": "freelb --adv-max-norm 0", "neftune": "noise",
-    "r4f": "r3f --spectral-norm-classification-head", "standard-3x": "standard --max-epoch 9",
-    "vat": "alum_vat",
+    "fgm": "pgd --adv-steps 1 --adv-clean-weight 1", "freelb_plus_plus": "freelb --adv-max-norm 0",
+    "neftune": "noise", "r-drop": "rdrop", "r4f": "r3f --spectral-norm-classification-head",
+    "standard-3x": "standard --max-epoch 9", "vat": "alum_vat",
 }  # fmt: skip
 _OWN = ("--encoder", "--workers", "--dry-run")  # of fairseq-adv train
 

@@ -13,7 +13,7 @@ from fairseq_adv.criterions.method_options import SHARE_DROPOUT, MethodConfig, o
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import Perturbation, float32_embedding
+from fairseq_adv.perturbation import DropoutReplay, Perturbation, float32_embedding
 from fairseq_adv.perturbation.geometry import NORM_TYPES
 from fairseq_adv.perturbation.precision import warn_of_rounding
 
@@ -58,6 +58,19 @@ class PerturbationConfig(MethodConfig):
         0, "train without perturbation for this many updates first", wanted="pass 0 or more", least=0
     )
     no_adv_share_dropout: bool = option(False, "don't " + SHARE_DROPOUT)
+
+
+@dataclass
+class CleanWeightConfig(PerturbationConfig):
+    """Options of a method that can train on the clean loss beside its own."""
+
+    adv_clean_weight: float = option(
+        0.0,
+        "W, adds W times the loss without perturbation; with --adv-init-mag 0 the first pass gives it, else "
+        "it costs a pass",
+        wanted="pass a finite weight of 0 or more",
+        least=0,
+    )
 
 
 class AdversarialMethod(Method):
@@ -129,6 +142,20 @@ class AdversarialMethod(Method):
         return batch.perturbation(
             start, norm_type=norm_type, radius=cfg.adv_max_norm, relative=cfg.adv_relative
         )
+
+    def clean_pass(self, batch: MiniBatch, replay: DropoutReplay) -> Optional[Tensor]:
+        """Accumulates the gradient of ``--adv-clean-weight`` times the loss at X.
+
+        Returns:
+            that loss; ``None`` if the weight is 0, or if the method's own first pass is at X.
+        """
+        weight = getattr(self.cfg, "adv_clean_weight", 0)
+        if not weight or self.cfg.adv_init_mag == 0:
+            return None
+        with batch.no_sync(), replay:
+            _, loss = batch.forward()
+        batch.backward(weight * loss)
+        return loss.detach()
 
     def adversarial_log(
         self, predictions: Scored, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample,

@@ -205,7 +205,7 @@ def sizes(criterion: Mapping[str, str]) -> str:
         label = (name if family in ("adv", "vat") else option).replace("_", "-")
         if value == "True":
             found.append(label)
-        elif _is_number(value) and not (name == "start_update" and float(value) == 0):
+        elif _is_number(value) and not (name in ("start_update", "clean_weight") and float(value) == 0):
             found.append(f"{label} {value}")
     if criterion.get("flood_level", "None") not in ("None", "0", "0.0"):
         found.append(f"flood-level {criterion['flood_level']}")

@@ -426,6 +426,8 @@ OURS = "Ours are alum_vat, creat, flooding, "
         ("--criterion freelab", f"no such criterion. Did you mean freelb or freeat? {OURS}"),
         ("--criterion FreeLB", f"no such criterion. Did you mean freelb? {OURS}"),
         ("--criterion freelb_plus_plus", "Did you mean freelb --adv-max-norm 0?"),
+        ("--criterion fgm", "Did you mean pgd --adv-steps 1 --adv-clean-weight 1?"),
+        ("--criterion yopo --adv-clean-weight 1", "an option of freelb, pgd, not of yopo."),
         ("--criterion sentence_predict", "Did you mean sentence_prediction"),
         (
             "--task text_clasification",

@@ -38,10 +38,11 @@ def freelb(
     alpha: float,
     epsilon: float,
     examples: Examples | None = None,
+    clean: float = 0.0,
 ) -> list[Tensor]:
-    """FreeLB, Algorithm 1, lines 4 to 11."""
+    """FreeLB, Algorithm 1, lines 4 to 11, and ``clean`` times the gradient of the loss at X."""
     examples = examples or [[r] for r in range(len(delta))]
-    total = [torch.zeros_like(p) for p in parameters]
+    total = [clean * g for g in torch.autograd.grad(loss(torch.zeros_like(delta)), parameters)]
     for _ in range(k):
         delta = delta.detach().requires_grad_()
         *grads, g_adv = torch.autograd.grad(loss(delta), [*parameters, delta])
@@ -58,14 +59,34 @@ def pgd(
     alpha: float,
     epsilon: float,
     examples: Examples | None = None,
+    clean: float = 0.0,
 ) -> list[Tensor]:
-    """FreeLB, eq. 2: k ascent steps, then the gradient at the end point."""
+    """FreeLB, eq. 2: k ascent steps, then the gradient at the end point, and ``clean`` times that at X."""
     examples = examples or [[r] for r in range(len(delta))]
     for _ in range(k):
         delta = delta.detach().requires_grad_()
         (g_adv,) = torch.autograd.grad(loss(delta), [delta])
         delta = _step(delta, g_adv, alpha, epsilon, examples)
-    return list(torch.autograd.grad(loss(delta), parameters))
+    total = loss(delta) + clean * loss(torch.zeros_like(delta))
+    return list(torch.autograd.grad(total, parameters))
+
+
+class FGM:
+    """As it circulates: the matrix of word embeddings is moved along its gradient, by one norm."""
+
+    def __init__(self, embedding: torch.nn.Parameter) -> None:
+        self.embedding = embedding
+
+    def attack(self, epsilon: float) -> None:
+        """After the backward of the clean loss."""
+        self.backup = self.embedding.data.clone()
+        gradient = self.embedding.grad
+        assert gradient is not None
+        self.embedding.data.add_(epsilon * gradient / gradient.norm())
+
+    def restore(self) -> None:
+        """After the backward of the loss at the moved embeddings."""
+        self.embedding.data = self.backup
 
 
 Layer = Callable[[Tensor], Tensor]

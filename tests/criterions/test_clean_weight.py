@@ -1,0 +1,158 @@
+"""``--adv-clean-weight`` of freelb and pgd: the clean loss beside the perturbed one; FGM as people use it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from support import batch, build, flat_gradient, frozen, train_args
+
+from criterions import references
+from criterions.restated import (
+    ALPHA,
+    DROPOUT,
+    EPSILON,
+    FP16,
+    OBJECTIVES,
+    ROWS,
+    START,
+    assert_equal_gradients,
+    change,
+    examples_of,
+    loss,
+    loss_at,
+    one_step,
+    options,
+    parameters_of,
+    projected,
+    recorded,
+    run_of,
+    uniform_noise,
+)
+
+WEIGHT = 1.5
+CLEAN = ["--adv-clean-weight", str(WEIGHT)]
+# Gradient descent that memory-efficient fp16 takes, see test_contract.py.
+DESCENT = ["--optimizer", "adam", "--adam-betas", "(0.0,0.0)", "--adam-eps", "1e3", "--lr", "500"]
+BOTH = pytest.mark.parametrize("method", ["freelb", "pgd"])
+STARTS = pytest.mark.parametrize("start", [0.0, START], ids=["at X", "random"])
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("objective", "start"), [("classes", 0.0), *((objective, START) for objective in OBJECTIVES)]
+)
+def test_the_gradient_is_the_restated_algorithms_and_the_weighted_one_at_x(
+    folders: dict[str, Path], method: str, objective: str, start: float
+) -> None:
+    run = run_of(folders, objective, method, *options(start=start), *CLEAN)
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        log = one_step(run, sample)[2]
+    examples = examples_of(sample)
+    expected = getattr(references, method)(
+        lambda delta: loss(run, sample, objective, delta),
+        projected(uniform_noise(sample, start), EPSILON, examples), parameters_of(run), 3, ALPHA, EPSILON,
+        examples, WEIGHT,
+    )  # fmt: skip
+    assert_equal_gradients(run, expected, atol=4e-6 if objective in ("classes", "regression") else 1e-5)
+    losses = [float(loss(run, sample, objective, delta).detach()) for delta in deltas]
+    own = losses[-1] if method == "pgd" else sum(losses) / 3
+    clean = float(loss(run, sample, objective, torch.zeros_like(deltas[0])).detach())
+    assert float(log["loss"]) == pytest.approx(own + WEIGHT * clean, rel=1e-5)
+
+
+@BOTH
+@STARTS
+def test_a_start_at_x_saves_the_clean_pass(data: Path, method: str, start: float) -> None:
+    """freelb has three passes, pgd three that freeze the weights and one that doesn't."""
+    run = build(train_args(data, None, method, *options(start=start), *CLEAN))
+    forwards, of_weights, of_words = [], [], []
+    encoder = run.model.encoder.sentence_encoder
+    encoder.register_forward_hook(lambda *_: forwards.append(1))
+    encoder.layers[0].fc1.weight.register_hook(lambda gradient: of_weights.append(1))
+    encoder.embed_tokens.weight.register_hook(lambda gradient: of_words.append(1))
+    one_step(run, batch(run, ROWS))
+    own = int(start > 0)
+    assert len(forwards) == {"freelb": 3, "pgd": 4}[method] + own
+    assert len(of_weights) == {"freelb": 3 + own, "pgd": 2}[method]
+    assert len(of_words) == 1 + own  # a pass that starts at X leaves its part to the last one
+    assert not frozen(run.model)
+
+
+@BOTH
+@STARTS
+def test_the_clean_pass_has_the_dropout_masks_of_the_others(data: Path, method: str, start: float) -> None:
+    """Steps and starts of nearly 0, so that all losses are the same one."""
+    small = options(alpha=1e-7, start=min(start, 1e-7))
+    run, plain = (
+        build(train_args(data, None, name, *words, *DROPOUT, "--encoder-layerdrop", "0.4"))
+        for name, words in ((method, [*small, *CLEAN]), ("standard", []))
+    )
+    for one in (run, plain):
+        one_step(one, batch(one, ROWS), update=1)
+    ours, once = flat_gradient(run.model), flat_gradient(plain.model)
+    assert once.norm() > 1e-2 and (ours - (1 + WEIGHT) * once).norm() <= 1e-4 * once.norm()
+
+
+@BOTH
+@STARTS
+@pytest.mark.parametrize("mode", ["micro-batches", "recomputed", "amp", "fp16"])
+def test_other_modes_make_the_same_update(data: Path, method: str, start: float, mode: str) -> None:
+    words = [*options(start=start), *CLEAN, *DESCENT]
+    expected = change(build(train_args(data, None, method, *words)))
+    more = {"amp": ["--amp"], "fp16": [FP16, "--fp16-init-scale", "4"]}.get(mode, [])
+    run = build(train_args(data, None, method, *words, *more))
+    if mode == "recomputed":
+        for layer in run.model.encoder.sentence_encoder.layers:
+            checkpoint_wrapper(layer)
+    ours = change(run, *([[0, 1], [2], [3, 4]] if mode == "micro-batches" else []))
+    tolerance = {"amp": 0.1, "fp16": 0.03}.get(mode, 1e-5)
+    assert expected.norm() > 1e-3 and (ours - expected).norm() <= tolerance * expected.norm()
+
+
+# --- FGM ----------------------------------------------------------------------------------------
+
+RADIUS = 0.7
+AS_FGM = [
+    "--adv-steps", "1", "--adv-init-mag", "0", "--adv-lr", str(RADIUS), "--adv-max-norm", str(RADIUS),
+    "--adv-clean-weight", "1",
+]  # fmt: skip
+
+
+def difference_from_fgm(data: Path, rows: list[int]) -> float:
+    """As a share of FGM's gradient."""
+    run = build(train_args(data, None, "pgd", *AS_FGM))
+    with torch.no_grad():  # In an untrained model <s> hardly depends on the other words.
+        for layer in run.model.encoder.sentence_encoder.layers:
+            for weight in (weight for weight in layer.parameters() if weight.dim() == 2):
+                weight.mul_(4)
+    sample = batch(run, rows)
+    with recorded() as deltas:
+        one_step(run, sample)
+    assert float(deltas[-1][0].norm()) == pytest.approx(RADIUS, rel=1e-5)
+    ours = flat_gradient(run.model)
+    run.trainer.zero_grad()
+    fgm = references.FGM(run.model.encoder.sentence_encoder.embed_tokens.weight)
+    none = torch.zeros_like(deltas[0])
+    loss_at(run, sample, none).backward()
+    clean = flat_gradient(run.model)
+    fgm.attack(RADIUS)
+    loss_at(run, sample, none).backward()
+    fgm.restore()
+    theirs = flat_gradient(run.model)
+    assert (theirs - 2 * clean).norm() > 0.05 * theirs.norm()  # the step matters
+    return float((ours - theirs).norm() / theirs.norm())
+
+
+def test_pgd_is_fgm_on_a_text_without_repeated_words_but_not_on_several(data: Path) -> None:
+    """FGM has one norm for the matrix, and moves a word wherever it stands."""
+    dataset = build(train_args(data, None, "standard")).task.dataset("train")
+    texts = [dataset[row]["net_input.src_tokens"].tolist() for row in range(len(dataset))]
+    without = next(row for row, text in enumerate(texts) if len(text) > 4 and len(set(text)) == len(text))
+    repeated = next(row for row, text in enumerate(texts) if len(set(text)) < len(text))
+    assert difference_from_fgm(data, [without]) <= 1e-5
+    assert difference_from_fgm(data, [repeated]) > 1e-3
+    assert difference_from_fgm(data, [without, (without + 1) % len(texts)]) > 1e-3
