@@ -102,8 +102,8 @@ def test_the_grid_is_fair_and_in_order() -> None:
         ("standard", 1, False), ("standard", 2, False),
     }, "freelb's 1e-4 and pgd's 2e-4"  # fmt: skip
     counts = Counter(one.method for one in cells[others + 144 :] if not one.is_control)
-    seeds = {name: 10 for name in grid.OTHERS} | {"standard-3x": 8}
-    seeds |= {name: 5 for name in grid.OTHERS if "tasks" in GRID["methods"][name]}
+    seeds = dict.fromkeys(grid.OTHERS, 10) | {"standard-3x": 8}
+    seeds |= dict.fromkeys([name for name in grid.OTHERS if "tasks" in GRID["methods"][name]], 5)
     assert counts == seeds
     longer = next(one for one in cells if one.method == "standard-3x").options()
     assert longer[longer.index("--max-update") + 1] == "576"
