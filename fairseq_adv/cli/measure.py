@@ -118,7 +118,8 @@ def compare_options(parser: VerbParser) -> None:
 def compare(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack_settings import Attack
     from fairseq_adv.evaluation.find_runs import find_runs, join_seeds
-    from fairseq_adv.evaluation.summaries import summarise, table
+    from fairseq_adv.evaluation.run_logs import NoNumbers
+    from fairseq_adv.evaluation.summaries import Summary, summarise, table
 
     steps = 5 if args.steps is None else args.steps
     attacks = [
@@ -139,11 +140,19 @@ def compare(args: argparse.Namespace) -> None:
     runs, others = find_runs(args.runs)
     if others:
         print(f"note: skipped, no runs: {', '.join(map(str, others))}", file=sys.stderr)
-    rows = [
-        summarise(run, args.metric, attacks, batches=args.batches, precision=args.precision) for run in runs
-    ]
+    found: dict[Path, Summary] = {}
+    for run in runs:
+        try:
+            found[run] = summarise(run, args.metric, attacks, args.batches, args.precision)
+        except NoNumbers as error:
+            if len(runs) == 1:
+                raise
+            print(f"note: skipped {error}", file=sys.stderr)
+    if not found:
+        raise DataError("none of these runs has logged numbers yet")
+    rows = list(found.values())
     if len({row.name for row in rows}) < len(rows):
-        for row, run in zip(rows, runs):
+        for run, row in found.items():
             row.name = str(run)
     print(table(rows if args.each else join_seeds(rows), attacks))
     if args.curves is not None:

@@ -66,6 +66,10 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
     from fairseq_adv.data.tables.table_files import read_table
 
     texts = (args.text, args.text_pair) if args.text_pair else (args.text,)
+    if args.label in texts:
+        raise DataError(f"--label {args.label}: is also the column of a text, which would tell the answer")
+    if args.text == args.text_pair:
+        raise DataError(f"--text-pair {args.text}: is also --text. Pass the column of the second text.")
     columns = Columns(texts, args.label, args.regression)
     files = {"train": args.train, "valid": args.valid, "test": args.test}
     given = {split: path for split, path in files.items() if path is not None}

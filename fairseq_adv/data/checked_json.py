@@ -16,6 +16,7 @@ from fairseq_adv.data.lines import lines_of
 _LARGEST = 2 << 30  # bytes that a JSON file may take in memory
 _COSTS = {b",": 72, b"[": 176, b"{": 320}  # bytes of a value, a list, an object
 _ONE_A_LINE = "Each line must be one JSON object; is the file truncated?"
+_NO_LIST = "Write one JSON object per line, not a list of them."
 _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
 
 Kind = Tuple[str, Callable[[Any], bool]]
@@ -93,7 +94,7 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
         if line.strip():
             found = True
             where = f"{path}:{number}"
-            yield where, _object(line, where, _ONE_A_LINE)
+            yield where, _object(line, where, _NO_LIST if line.strip() == "[" else _ONE_A_LINE)
     if not found:
         raise DataError(f"{path}: no rows found")
 

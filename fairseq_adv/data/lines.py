@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -113,7 +114,8 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
         at = number + 1 + bytes(error.object[: error.start]).count(b"\n")
         fix = "Save the file as UTF-8."
         if encoding is not None:
-            fix = "Pass the file's own --encoding, such as latin-1, or save it as UTF-8."
+            likely = "utf-16" if error.object[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "latin-1"
+            fix = f"Pass the file's own --encoding, such as {likely}, or save it as UTF-8."
         raise DataError(f"{path}:{at}: not {encoding or 'UTF-8'} ({error.reason}). {fix}") from error
     except (LookupError, UnicodeError) as error:
         raise DataError(f"--encoding {encoding}: no such text encoding. Pass one such as latin-1") from error

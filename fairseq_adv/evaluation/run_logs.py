@@ -15,6 +15,12 @@ from fairseq_adv.data.io import breaks_a_line
 
 INNER, TRAIN, VALID = "train_inner", "train", "valid"
 _UPDATES = "num_updates"
+
+
+class NoNumbers(DataError):
+    """A log in which no update has left numbers, such as that of a run that has just begun."""
+
+
 # Options that may differ between runs of one setting: 'seed': 1, seed=1.
 _OWN = re.compile(
     r"\b(seed|no_seed_provided|save_dir|log_file|tensorboard_logdir|wandb_project|aim_\w+|device_id"
@@ -56,6 +62,7 @@ def log_lines(path: Path) -> list[LogLine]:
 
     Raises:
         FileNotFoundError: there is no such file.
+        NoNumbers: there is no such line.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such log. fairseq-train writes one with --log-file")
@@ -67,9 +74,9 @@ def log_lines(path: Path) -> list[LogLine]:
         ) from error
     lines = [found for line in text.splitlines() if (found := _log_line(line)) is not None]
     if not lines:
-        raise DataError(
-            f"{path}: no JSON lines of numbers. Run fairseq-train with --log-format json and --log-file, "
-            "and pass that file"
+        raise NoNumbers(
+            f"{path}: no JSON lines of numbers: the run ended before its first ones, after --log-interval "
+            "updates, or it was not run with --log-format json"
         )
     return lines
 

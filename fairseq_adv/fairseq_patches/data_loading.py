@@ -68,6 +68,8 @@ def _load_for_one_epoch(
 ) -> None:
     if isinstance(dataset, FairseqDataset):
         options["persistent_workers"] = False
+        # fairseq always asks for pinned memory. Without a GPU, torch doesn't pin, and warns.
+        options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
         if hasattr(signal, "sigwaitinfo"):  # not on macOS
             options.setdefault("worker_init_fn", _leave_signals)
     plain(self, dataset, *words, **options)

@@ -108,6 +108,19 @@ def test_a_folder_of_runs(runs: Path, run: CommandMain) -> None:
     assert done.stderr == f"note: skipped, no runs: {runs}/data\n"
 
 
+def test_a_run_without_numbers_yet_is_skipped(runs: Path, tmp_path: Path, run: CommandMain) -> None:
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "train.log").write_text("2026-11-25 | INFO | fairseq | started\n")
+    done = run(runs / "logged", tmp_path / "begun")
+    assert done.returncode == 0 and done.stdout == run(runs / "logged").stdout
+    assert done.stderr.startswith(f"note: skipped {tmp_path}/begun/train.log: no JSON lines of numbers")
+    done = run(tmp_path)
+    assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}/begun/train.log: no JSON")
+    shutil.copytree(tmp_path / "begun", tmp_path / "also")
+    done = run(tmp_path)
+    assert done.returncode == 2 and "error: none of these runs has logged numbers yet" in done.stderr
+
+
 def test_runs_of_several_seeds_are_one_row_unless_each_is_asked_for(
     runs: Path, tmp_path: Path, run: CommandMain
 ) -> None:

@@ -104,6 +104,8 @@ def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_pa
         ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a number between 0 and 1"),
         ([tmp_path / "no.csv", *rest], "no.csv: no such file"),
         ([train, *COLUMNS, tmp_path / "out"], "--encoder-json is missing"),
+        ([train, *rest, "--text-pair", "label"], "--label label: is also the column of a text"),
+        ([train, *rest, "--text-pair", "text"], "--text-pair text: is also --text"),
     ):
         done = classification(*words)
         assert done.returncode == 2 and done.stderr.startswith("error: "), words

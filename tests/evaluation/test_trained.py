@@ -13,6 +13,7 @@ from fairseq_adv.evaluation.trained import attack_checkpoint
 WRITERS = {"sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc}
 
 
+@pytest.mark.filterwarnings("error:'pin_memory'")  # torch's, without a GPU
 @pytest.mark.parametrize("task", WRITERS)
 def test_an_attack_raises_the_loss_of_a_checkpoint(tmp_path: Path, task: str) -> None:
     """Norms over all rows of an example; the same whatever the batches are."""

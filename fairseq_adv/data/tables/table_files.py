@@ -48,7 +48,8 @@ def read_table(
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     if ending not in ENDINGS:
-        raise DataError(f"{path}: the name must end in {', '.join(ENDINGS)} (optionally .gz). Rename it.")
+        fix = "Write it as .jsonl, one object per line." if ending == ".json" else "Rename it."
+        raise DataError(f"{path}: the name must end in {', '.join(ENDINGS)} (optionally .gz). {fix}")
     if ending in (".csv", ".tsv", ".txt"):
         separator = find_separator(path, encoding, ending, columns if header else None)
         if separator:
@@ -74,6 +75,10 @@ def text_cell(row: dict[str, Any], column: str, where: str) -> str:
     if column not in row:
         raise no_column(row, column, where)
     value = row[column]
+    if value is None:
+        raise DataError(
+            f'{where}: no text in column {column!r}. Fill it in ("" for an empty text), or remove the row.'
+        )
     if not isinstance(value, str):
         raise DataError(
             f"{where}: column {column!r} is not text: {value!r:.40}. Put it in quotes, or remove it."

@@ -164,7 +164,7 @@ BAD: list[tuple[Columns, dict[str, Any], str]] = [
     (ONE, {"text": "x", "labels": "a"}, r"train.csv:4: no column 'label'. The columns are 'text', 'la"),
     (ONE, {"txt": "x", "label": "a"}, r"train.csv:4: no column 'text'. The columns are 'txt', 'label'"),
     (ONE, {"text": 7, "label": "a"}, r"train.csv:4: column 'text' is not text: 7"),
-    (ONE, {"text": None, "label": "a"}, r"train.csv:4: column 'text' is not text: None"),
+    (ONE, {"text": None, "label": "a"}, r"train.csv:4: no text in column 'text'. Fill it in"),
     (ONE, {"text": "\ud800", "label": "a"}, r"train.csv:4: column 'text' has half a surrogate pair"),
     (ONE, {"text": "x", "label": ""}, r"train.csv:4: no label in column 'label'"),
     (ONE, {"text": "x", "label": "  "}, r"train.csv:4: no label in column 'label'"),
