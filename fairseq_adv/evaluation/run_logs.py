@@ -86,20 +86,24 @@ def logged_options(path: Path, section: str) -> dict[str, str]:
 
     Args:
         section: such as "criterion"; its ``_name`` is included. If the run was started several times, the
-            last start is used.
+            last start that trained is used.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
-    found = re.findall(rf"'{section}': \{{([^{{}}]*)\}}", text)
+    found = re.findall(rf"'{section}': \{{([^{{}}]*)\}}", "\n".join(_until_last_numbers(path)))
     pairs = re.findall(r"'(\w+)': ('[^']*'|\[[^\]]*\]|[^,]+)", found[-1]) if found else []
     return {name: value.strip("'") for name, value in pairs}
 
 
 def logged_configuration(path: Path) -> str:
-    """The line with all options; of several starts, the last one's. "" if there is none."""
+    """The line with all options; of several starts, the last one's that trained. "" if there is none."""
+    lines = reversed(_until_last_numbers(path))
+    return next((line[line.index("{'_name'") :] for line in lines if "{'_name': None, 'common'" in line), "")
+
+
+def _until_last_numbers(path: Path) -> list[str]:
+    """A log without what follows its last numbers, such as a start that was refused for its options."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next(
-        (line[line.index("{'_name'") :] for line in reversed(lines) if "{'_name': None, 'common'" in line), ""
-    )
+    last = max((k for k, line in enumerate(lines) if _log_line(line) is not None), default=len(lines))
+    return lines[: last + 1]
 
 
 def seed_and_setting(configuration: str) -> tuple[str, str]:

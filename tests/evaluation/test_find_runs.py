@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from pathlib import Path
@@ -57,6 +58,18 @@ def test_seeds_are_joined_and_nothing_else(tmp_path: Path) -> None:
     text = table(rows)
     assert f"81.33 ± {half:.2f}" in text and "Student's t" in text and " 70.00 " in text
     assert "±" not in table(rows[1:])
+
+
+def test_a_start_that_trained_nothing_changes_no_row(tmp_path: Path) -> None:
+    """Such as one that was refused because its options were others: its log has them, too."""
+    before = summarise(write_run(tmp_path / "run", 1, 80))
+    with (tmp_path / "run" / "train.log").open("a") as log:
+        log.write(OPTIONS.format(seed=2, lr=0.2, dropout=0.1).replace("freelb", "pgd") + "\n")
+    assert summarise(tmp_path / "run") == before and before.criterion == "freelb"
+    with (tmp_path / "run" / "train.log").open("a") as log:
+        log.write(json.dumps(valid(20, accuracy=90)) + "\n")
+    changed = summarise(tmp_path / "run")
+    assert (changed.criterion, changed.seed) == ("pgd", "2")
 
 
 def test_attacks_of_seeds(tmp_path: Path) -> None:
