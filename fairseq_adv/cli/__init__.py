@@ -11,6 +11,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import NamedTuple, TypeVar, Union
 
 from fairseq_adv.data.errors import DataError
@@ -148,13 +149,17 @@ def _named(parser: argparse.ArgumentParser, verbs: Mapping[str, _Entry], words: 
 def _work(args: argparse.Namespace) -> int | None:
     import logging
 
+    from .notes import log_as_notes
+
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     work: Callable[[argparse.Namespace], int | None] = args.work
-    if "max_line_mb" not in args:
-        return work(args)
-    from fairseq_adv.data.lines import lines_up_to
+    with ExitStack() as around:
+        if not args.logs:
+            around.enter_context(log_as_notes())
+        if "max_line_mb" in args:
+            from fairseq_adv.data.lines import lines_up_to
 
-    with lines_up_to(args.max_line_mb):
+            around.enter_context(lines_up_to(args.max_line_mb))
         return work(args)
 
 

@@ -25,6 +25,8 @@ _TAG = re.compile(r"O|[BIES]-\S+")
 
 def detect_task(folder: Path) -> str:
     """The task that reads a folder."""
+    if folder.is_file():
+        raise DataError(f"{folder}: a file, not a folder. fairseq-adv prepare makes a data folder of it")
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Pass the data folder as the first argument")
     if (folder / "input0").is_dir() and (folder / "label").is_dir():

@@ -47,6 +47,7 @@ class VerbParser(argparse.ArgumentParser):
         stopped: str = "stopped",
         any_order: bool = False,
         passes_on: bool = False,
+        logs: bool = False,
         check: Callable[[argparse.Namespace], None] | None = None,
     ) -> None:
         """Says what the verb does and how its words are read.
@@ -56,10 +57,11 @@ class VerbParser(argparse.ArgumentParser):
             stopped: the message after Ctrl-C.
             any_order: options may stand between the words of a list.
             passes_on: options that are not known become ``args.own``.
+            logs: what is logged is shown by the verb itself; see notes.py.
             check: raises DataError if options don't go together.
         """
         self.description = description
-        self.set_defaults(stopped=stopped)
+        self.set_defaults(stopped=stopped, logs=logs)
         self._any_order, self._passes_on, self._check = any_order, passes_on, check
 
     def read(self, args: argparse.Namespace) -> None:

@@ -69,7 +69,7 @@ docs/cluster.md lists what may change. fairseq-adv options CRITERION lists a cri
 
 
 def train_options(parser: VerbParser) -> None:
-    parser.describe(__doc__, RESUMABLE, passes_on=True)
+    parser.describe(__doc__, RESUMABLE, passes_on=True, logs=True)
     parser.allow_abbrev = False
     parser.usage = "fairseq-adv train DATA --encoder DIR [--workers N] [--dry-run] [fairseq-train's options]"
     parser.epilog = _FILLED_IN

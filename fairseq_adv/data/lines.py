@@ -114,7 +114,8 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
         at = number + 1 + bytes(error.object[: error.start]).count(b"\n")
         fix = "Save the file as UTF-8."
         if encoding is not None:
-            likely = "utf-16" if error.object[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "latin-1"
+            is_16 = error.object[:2] in (BOM_UTF16_LE, BOM_UTF16_BE)
+            likely = "utf-16" if is_16 else "cp1252 (Excel on Windows)"
             fix = f"Pass the file's own --encoding, such as {likely}, or save it as UTF-8."
         raise DataError(f"{path}:{at}: not {encoding or 'UTF-8'} ({error.reason}). {fix}") from error
     except (LookupError, UnicodeError) as error:

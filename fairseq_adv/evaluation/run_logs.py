@@ -75,8 +75,8 @@ def log_lines(path: Path) -> list[LogLine]:
     lines = [found for line in text.splitlines() if (found := _log_line(line)) is not None]
     if not lines:
         raise NoNumbers(
-            f"{path}: no JSON lines of numbers: the run ended before its first ones, after --log-interval "
-            "updates, or it was not run with --log-format json"
+            f"{path}: no JSON lines of numbers. If the run has just begun, wait for its first validation. "
+            "fairseq-train writes them with --log-format json and --log-file: pass that file"
         )
     return lines
 

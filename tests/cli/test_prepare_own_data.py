@@ -67,6 +67,22 @@ def test_columns_without_names_pairs_and_numbers(
     assert (tmp_path / "out/input1/valid.idx").is_file()
 
 
+def test_a_table_as_excel_writes_it(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
+    """In countries with decimal commas: semicolons, and a byte order mark or Windows' own encoding."""
+    table = "ID;Review text;Stars\r\n" + '1;"good; “very”\nfine";5\r\n2;dull;1\r\n' * 3
+    (tmp_path / "reviews.csv").write_bytes(table.encode("utf-8-sig"))
+    words = ["--text", "Review text", "--label", "Stars", "--encoder", encoder, tmp_path / "out"]
+    done = classification(tmp_path / "reviews.csv", *words)
+    assert done.returncode == 0 and "note: 2 classes: 1, 5" in done.stdout
+    notes = [line for line in done.stderr.splitlines() if "reviews.csv" in line]
+    assert notes == [f"note: {tmp_path}/reviews.csv: read as a table with cells separated by semicolons"]
+    (tmp_path / "windows.csv").write_bytes(table.encode("cp1252"))
+    done = classification(tmp_path / "windows.csv", *words)
+    assert done.returncode == 2 and "windows.csv:2: not utf-8" in done.stderr
+    done = classification(tmp_path / "windows.csv", *words, "--encoding", "cp1252")
+    assert "is already there and made from these files" in done.stdout
+
+
 def test_trec_s_lines_in_latin_1(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
     lines = "DESC:manner How ?\nENTY:other What is caf\xe9 ?\n" * 3
     (tmp_path / "train_5500.label").write_bytes(lines.encode("latin-1"))

@@ -40,7 +40,9 @@ def validate(capsys: pytest.CaptureFixture[str]) -> CommandMain:
     return CommandMain("validate", capsys)
 
 
-def test_the_scores_are_those_of_fairseq_validate(saved: Path, validate: CommandMain) -> None:
+def test_the_scores_are_those_of_fairseq_validate(
+    saved: Path, validate: CommandMain, recwarn: pytest.WarningsRecorder
+) -> None:
     """Which logs six significant digits, and losses in bits."""
     plain = run_command(
         command("fairseq-validate"), str(saved / "bin"), "--user-dir", PLUGIN, "--task",
@@ -54,6 +56,7 @@ def test_the_scores_are_those_of_fairseq_validate(saved: Path, validate: Command
     found = json.loads(done.stdout)
     assert done.returncode == 0 and found.pop("examples") == 11
     assert found["loss"] == pytest.approx(expected["loss"] * math.log(2), abs=1e-3)
+    assert not [str(one.message) for one in recwarn if "pin_memory" in str(one.message)]
     scores = {"loss", "accuracy", "mcc", "f1", "acc_and_f1"}
     report = {"classes", "macro avg", "weighted avg", "confusion", "ece"}
     assert set(found) == scores | report

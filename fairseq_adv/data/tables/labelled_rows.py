@@ -56,24 +56,34 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Labell
     labels: list[str] = []
     places: list[str] = []
     missing: Optional[DataError] = None  # for the first row without a label
+    unlabelled: list[str] = []
     for where, row in rows:
         for texts, column in zip(inputs, columns.texts):
             texts.append(text_cell(row, column, where))
         label = _label(row, columns, where)
         if label is not None:
             labels.append(label)
-        elif missing is None:
-            missing = _no_label(row, columns.label, where)
+        elif columns.label not in row:
+            missing = missing or no_column(row, columns.label, where)
+        else:
+            unlabelled.append(where)
         places.append(where)
+    if unlabelled and missing is None:
+        missing = _no_label(columns.label, unlabelled)
     if missing is not None and (labels or not name.startswith("test")):
         raise missing
     return LabelledRows(name, inputs, labels, places)
 
 
-def _no_label(row: dict[str, Any], column: str, where: str) -> DataError:
-    if column not in row:
-        return no_column(row, column, where)
-    return DataError(f"{where}: no label in column {column!r}. Fill it in, or remove the row.")
+def _no_label(column: str, rows: list[str]) -> DataError:
+    first, *others = rows
+    if not others:
+        return DataError(f"{first}: no label in column {column!r}. Fill it in, or remove the row.")
+    places = ", ".join(where.rpartition(":")[2].strip() for where in others[:8])
+    return DataError(
+        f"{first}: no label in column {column!r}, nor in {len(others)} more rows ({places}"
+        f"{', …' * (len(others) > 8)}). Fill them in, or remove the rows."
+    )
 
 
 def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
@@ -131,10 +141,12 @@ def refuse_odd_labels(train: LabelledRows) -> None:
         odd = f"{len(once)} of {len(counts)} classes with a single training row"
     else:
         return
-    example = once[0] if once else train.labels[0]
+    examples = once[:3] or train.labels[:1]
+    where = train.where[train.labels.index(examples[0])]
+    shown = ", ".join(f"{label!r:.40}" for label in examples)
     raise DataError(
-        f"{train.where[train.labels.index(example)]}: {odd}, such as {example!r:.40}. Is it the right "
-        "column? If so, pass --allow-odd-labels."
+        f"{where}: {odd}, such as {shown}. Is it the right column, without typing errors? If so, pass "
+        "--allow-odd-labels."
     )
 
 

@@ -54,7 +54,7 @@ def read_table(
         separator = find_separator(path, encoding, ending, columns if header else None)
         if separator:
             if separator != own_separator(ending):
-                logger.warning("%s: read as a table with cells separated by %s", path, SEPARATORS[separator])
+                logger.info("%s: read as a table with cells separated by %s", path, SEPARATORS[separator])
             yield from _named(path, cells_of(path, encoding, ending, separator), header)
             return
     if not header:

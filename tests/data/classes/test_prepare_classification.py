@@ -80,8 +80,8 @@ def test_classes_are_kept_by_name_and_read_back(tokenizer: TokenToIds, tmp_path:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        ([*"aaabbccddeef"], "train.csv:13: 1 of 6 classes with a single training row, such as 'f'"),
-        ([*"aabcdefghij"], "train.csv:4: 10 different labels in 11 training rows, such as 'b'"),
+        ([*"aaabbbcccef"], "train.csv:11: 2 of 5 classes with a single training row, such as 'e', 'f'"),
+        ([*"aabcdefghij"], "train.csv:4: 10 different labels in 11 training rows, such as 'b', 'c', 'd'"),
         ([str(k) for k in range(101)] * 2, "train.csv:2: 101 classes, such as '0'"),
     ],
     ids=["one row", "nearly unique", "many"],
@@ -92,7 +92,9 @@ def test_labels_of_a_wrong_column_are_refused(
     splits = {"train": texts(*labels), "valid": texts(labels[0])}
     with pytest.raises(DataError) as told:
         made(tmp_path / "out", tokenizer, **splits)
-    assert str(told.value) == f"{message}. Is it the right column? If so, pass --allow-odd-labels."
+    assert str(told.value) == (
+        f"{message}. Is it the right column, without typing errors? If so, pass --allow-odd-labels."
+    )
     assert not (tmp_path / "out").exists()
     made(tmp_path / "out", tokenizer, how={"allow_odd_labels": True}, **splits)
     for other in ([*"aabbccddeeff"], [*"abcdefghi"], [str(k) for k in range(100)] * 2):
@@ -210,6 +212,13 @@ def test_only_a_test_split_may_lack_labels_and_then_all(tokenizer: TokenToIds, t
         made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=[{"text": "x"}])
     with pytest.raises(DataError, match=r"test.csv:3: no label in column 'label'"):
         made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"), test=texts("a", None, "b"))
+
+
+def test_all_rows_without_a_label_are_told_at_once(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    train = [*texts(*[None, "a"] * 11), {"text": "x", "label": "b"}]
+    message = r"train.csv:2: no .* 'label', nor in 10 more rows \(4, 6, 8, 10, 12, 14, 16, 18, …\)\. Fill"
+    with pytest.raises(DataError, match=message):
+        made(tmp_path / "out", tokenizer, train=train)
 
 
 def test_the_manifest_names_what_it_was_made_from(tokenizer: TokenToIds, tmp_path: Path) -> None:

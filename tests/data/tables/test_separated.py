@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ def written(path: Path, separator: str, rows: list[dict[str, str]] = ROWS) -> Pa
 def test_a_separator_is_found_and_told_if_it_is_not_the_endings(
     name: str, separator: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     rows = [ROWS[1], {"text": "six, seven", "label": "c"}] if separator == "\t" else ROWS
     path = written(tmp_path / name, separator, rows)
     assert [row for _, row in read_table(path, columns=("text", "label"))] == rows
