@@ -13,7 +13,15 @@ from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPOR
 
 from .number_types import count, not_negative, positive, whole
 from .script import RESUMABLE, VerbParser
-from .shared_options import add_columns, add_running, add_shared, add_unit, check_unit, inference_config
+from .shared_options import (
+    add_columns,
+    add_running,
+    add_shared,
+    add_unit,
+    check_unit,
+    inference_config,
+    label_map,
+)
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
@@ -119,7 +127,7 @@ def _word_options(parser: VerbParser) -> None:
 
     add = parser.add_argument_group("data").add_argument
     add_columns(add, label=True)
-    add("--label-map", nargs="+", default=[], metavar="FILE=MODEL", help="such as 0=neg 1=pos")
+    add_shared(add, "--label-map", help="such as 0=neg 1=pos")
     add("--side", choices=SIDES,
         help="which words may change: first text of a pair, second text, or both; for questions: the "
         "question, the documents or the choices (default: second; question)")  # fmt: skip
@@ -181,13 +189,9 @@ def _request(args: argparse.Namespace) -> Request:
         raise DataError(f"--max-changed-share {settings.max_changed_share:g}: pass a share above 0, up to 1")
     if settings.attack == "bert-attack" and settings.candidates < 1:
         raise DataError("--candidates 0: a masked LM can propose any word. Pass a number, such as 48.")
-    odd = next((pair for pair in args.label_map if not all(pair.partition("=")[::2])), None)
-    if odd is not None:
-        raise DataError(f"--label-map {odd}: pass FILE=MODEL, such as 0=negative")
     file = AttackedFile(
         args.data, args.text, args.text_pair, args.label, not args.no_header,
-        args.encoding or "utf-8", args.side, args.examples,
-        {pair.partition("=")[0]: pair.partition("=")[2] for pair in args.label_map},
+        args.encoding or "utf-8", args.side, args.examples, label_map(args),
     )  # fmt: skip
     resources = Resources(
         args.neighbours, args.wordnet, args.masked_lm, args.similarity_encoder, args.tagger,

@@ -12,6 +12,9 @@ With --task, it writes the benchmark's own file format instead. The scores of ea
 OUT/scores. Models that already have scores there are not run again; --scores adds the scores of other runs to
 the ensemble.
 
+With --task HANS, ANLI or AdvGLUE-…, --input is the set as it is distributed. The scores are its authors', and
+OUT gets the answer to each row.
+
 An ensemble answers with the mean of its models' log-probabilities.
 
 Examples:
@@ -26,6 +29,9 @@ Examples:
   fairseq-adv predict arc.pt --task arc --data arc/ARC-Easy --split valid --out answers
   fairseq-adv predict squad.pt --task squad --data squad --split valid --out answers
   fairseq-adv predict ner.pt --task tagging --data NCBI-disease --out answers
+  fairseq-adv predict mnli.pt --task HANS --input heuristics_evaluation_set.txt
+  fairseq-adv predict anli.pt --task ANLI --input anli_v1.0 --split dev --out answers
+  fairseq-adv predict rte.pt --task AdvGLUE-RTE --input dev.json --out answers
   fairseq-adv predict --scores answers/scores/RTE-*.npz --task RTE --out ensemble
 """
 
@@ -38,11 +44,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationSet
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
-from .script import RESUMABLE, VerbParser, check_name, data_output
-from .shared_options import add_columns, add_running, add_shared, inference_config
+from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name
+from .shared_options import add_columns, add_running, add_shared, inference_config, label_map
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.class_report import ClassReport
@@ -50,7 +57,8 @@ if TYPE_CHECKING:
 _TASKS = (
     "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (with an MNLI model), QNLI (with a "
     "sentence_prediction or qnli_ranking model), WNLI (with a sentence_prediction or wsc model), "
-    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc, squad, tagging. Leave it out for your own data"
+    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc, squad, tagging; with --input: "
+    f"{', '.join(one.name for one in EVALUATION_SETS)}. Leave it out for your own data"
 )
 _INPUT = (
     "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt (one text per line), questions in a "
@@ -75,6 +83,8 @@ def predict_options(parser: VerbParser) -> None:
     add("--scores", type=Path, nargs="+", default=[], metavar="FILE", help="add the scores of earlier runs")
     add("--wnli-test", type=Path, metavar="FILE", help="WNLI as WSC: GLUE's WNLI/test.tsv (or dev.tsv)")
     add_shared(add, "--json")
+    add_shared(add, "--label-map", help="with HANS, ANLI and AdvGLUE: the model's class for each of "
+        "theirs, if the names differ, such as entailment=0 neutral=1 contradiction=2")  # fmt: skip
     add("--gold", type=Path, metavar="FILE",
         help="QNLI as ranking, split test-dev: GLUE's QNLI/dev.tsv, to compute the score")  # fmt: skip
     add = parser.add_argument_group("columns of --input").add_argument
@@ -89,7 +99,10 @@ def predict_options(parser: VerbParser) -> None:
 
 
 def predict(args: argparse.Namespace) -> None:
-    if args.stdin or args.input:
+    chosen = _evaluation_set(args.task)
+    if chosen is not None:
+        _answer_set(args, chosen)
+    elif args.stdin or args.input:
         _answer_texts(args)
     else:
         _answer_split(args)
@@ -127,6 +140,27 @@ def _answer_texts(args: argparse.Namespace) -> None:
     _tell(measured, [], report)
 
 
+def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
+    from fairseq_adv.data.io import atomic_write
+    from fairseq_adv.evaluation.predict.evaluation_sets import answer_set
+    from fairseq_adv.evaluation.predict.loading import load
+
+    split = args.split or "test"
+    rows = chosen.read(args.input, split)
+    model = load(args.checkpoints, data=args.data, how=inference_config(args, args.batch_size))
+    answers, scores = answer_set(model, chosen, rows, label_map(args))
+    ending = f"-{split}" if chosen.has_splits and split != "test" else ""
+    file = None if args.out is None else args.out / f"predictions-{chosen.name}{ending}.tsv"
+    if file is not None:
+        for path, text in answers.files(file).items():
+            atomic_write(path, text)
+    if args.json:
+        _print_json(file, answers.rows, scores, answers.notes, None)
+        return
+    print(f"{chosen.name}: {answers.rows} rows" if file is None else f"wrote {file} ({answers.rows} rows)")
+    _tell(scores, answers.notes, None)
+
+
 def _answer_split(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.predict.predict import Request, predict
 
@@ -157,39 +191,61 @@ def _tell(
 
 
 def _print_json(
-    file: Path, rows: int, measured: Mapping[str, float], notes: Sequence[str], report: ClassReport | None
+    file: Path | None,
+    rows: int,
+    measured: Mapping[str, float],
+    notes: Sequence[str],
+    report: ClassReport | None,
 ) -> None:
-    found = {"file": str(file), "rows": rows, **measured, "notes": list(notes)}
+    found = {"file": None if file is None else str(file), "rows": rows, **measured, "notes": list(notes)}
     print(json.dumps({**found, **({} if report is None else report.values())}))
+
+
+def _evaluation_set(task: str | None) -> EvaluationSet | None:
+    """The set that --task names, if it is one."""
+    wanted = plain_name(task or "")
+    return next((one for one in EVALUATION_SETS if plain_name(one.name) == wanted), None)
 
 
 def _check(args: argparse.Namespace) -> None:
     """Raises DataError if there is no such task, or options don't go together."""
-
-    def refuse(names: tuple[str, ...], reason: str) -> None:
-        for name in names:
-            if getattr(args, name):
-                raise DataError(f"--{name.replace('_', '-')} {reason}. Leave it out.")
-
     if args.task is not None:
-        names = [task.name for task in PREDICTION_TASKS]
+        names = [task.name for task in PREDICTION_TASKS] + [one.name for one in EVALUATION_SETS]
         check_name(args.task, names, f"--task {args.task}: no such task. Choose one of")
     if Path("-") in args.checkpoints:
         args.stdin = True
         args.checkpoints = [path for path in args.checkpoints if path != Path("-")]
     if args.stdin and args.input:
         raise DataError("--stdin and --input: pass only one of them")
+    if (args.stdin or args.input) and not args.checkpoints:
+        raise DataError("CHECKPOINT is missing: pass at least one checkpoint")
+    chosen = _evaluation_set(args.task)
+    if chosen is not None and not args.stdin:
+        _check_set(args, chosen)
+        return
+    _refuse(args, ("label_map",), f"is for --task {', '.join(one.name for one in EVALUATION_SETS)}")
     if args.stdin or args.input:
-        refuse(_OF_A_FOLDER, f"is for --data, not for {'--stdin' if args.stdin else '--input'}")
-        if not args.checkpoints:
-            raise DataError("CHECKPOINT is missing: pass at least one checkpoint")
+        _refuse(args, _OF_A_FOLDER, f"is for --data, not for {'--stdin' if args.stdin else '--input'}")
     if args.stdin:
-        refuse(("out",), "is for --data and --input; --stdin prints its answers")
+        _refuse(args, ("out",), "is for --data and --input; --stdin prints its answers")
     if not args.input:
-        refuse(_OF_INPUT, "needs --input")
+        _refuse(args, _OF_INPUT, "needs --input")
     if not args.out and (args.stdin or args.input):
-        refuse(("json",), "needs --out, as the answers are printed without it")
+        _refuse(args, ("json",), "needs --out, as the answers are printed without it")
     if not (args.stdin or args.input or args.out):
         raise DataError("--out is missing: pass a folder for the answers")
     if not (args.stdin or args.input):
         args.stopped = RESUMABLE
+
+
+def _check_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
+    if not args.input:
+        raise DataError(f"--input is missing: for --task {chosen.name}, pass {chosen.input}")
+    others = {*_OF_INPUT, *_OF_A_FOLDER} - {"task", *(["split"] if chosen.has_splits else [])}
+    _refuse(args, sorted(others), f"is not for --task {chosen.name}")
+
+
+def _refuse(args: argparse.Namespace, names: Sequence[str], reason: str) -> None:
+    for name in names:
+        if getattr(args, name):
+            raise DataError(f"--{name.replace('_', '-')} {reason}. Leave it out.")

@@ -83,11 +83,12 @@ def check_name(name: str, names: Sequence[str], problem: str, loosely: bool = Tr
         problem: the message up to the list of names.
         loosely: ignore case and hyphens.
     """
-    if name not in names and not (loosely and _plain(name) in map(_plain, names)):
+    if name not in names and not (loosely and plain_name(name) in map(plain_name, names)):
         raise DataError(f"{problem} {', '.join(names)}")
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A name without what may be written otherwise."""
     return name.replace("-", "").replace("_", "").lower()
 
 

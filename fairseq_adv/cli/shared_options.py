@@ -28,6 +28,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "on text that is not UTF-8: stop with an error, or insert U+FFFD",
     },
     "--json": {"action": "store_true", "help": "print one line of JSON instead of a table"},
+    "--label-map": {"nargs": "+", "default": [], "metavar": "FILE=MODEL"},
     "--max-line-mb": {
         "type": count,
         "default": MAX_LINE_MB,
@@ -107,6 +108,15 @@ def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> Non
         add("--label", required=required, metavar="COLUMN", help="column with the label")
     add("--no-header", action="store_true", help="the csv or tsv has no header line: columns are 1, 2, …")
     add("--encoding", metavar="NAME", help="encoding of csv, tsv and text files (default: utf-8)")
+
+
+def label_map(args: argparse.Namespace) -> dict[str, str]:
+    """What ``--label-map`` says. Raises DataError for a word that isn't FILE=MODEL."""
+    pairs = [pair.partition("=") for pair in args.label_map]
+    odd = next((pair for pair in pairs if not all(pair)), None)
+    if odd is not None:
+        raise DataError(f"--label-map {''.join(odd)}: pass FILE=MODEL, such as 0=negative")
+    return {of_file: of_model for of_file, _, of_model in pairs}
 
 
 def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, choice: bool = False) -> None:

@@ -21,7 +21,7 @@ from support import question, write_json_lines, write_task, wsc_line
 from token_data import span_question, write_squad
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions, read_race, read_regents
-from fairseq_adv.data.classes.prepare_nli import NliFile, read_nli
+from fairseq_adv.data.classes.nli_files import NliFile, read_nli
 from fairseq_adv.data.corpus.cuts import fingerprint, inputs, plan
 from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.glue.glue_files import TASKS, read_split, task_layout

@@ -18,7 +18,7 @@ from support import slow, write_json_lines
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import question_of, row_of
-from fairseq_adv.data.classes.prepare_nli import NliFile, read_nli
+from fairseq_adv.data.classes.nli_files import NliFile, read_nli
 from fairseq_adv.data.corpus.cuts import BLANK_LINE, LINE, inputs, plan
 from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.errors import DataError

@@ -1,0 +1,393 @@
+"""AdvGLUE, HANS and ANLI: files in the layouts of their authors, and the scores of their evaluators."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import glue_samples
+import pytest
+from sklearn import metrics
+from support import CommandMain
+from tiny import rename_labels, save
+
+from fairseq_adv import load
+from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationRows
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.evaluation.predict.evaluation_sets import set_scores
+
+SETS = {one.name: one for one in EVALUATION_SETS}
+NLI = ("entailment", "neutral", "contradiction")
+HEURISTICS = {
+    "lexical_overlap": ("le_passive", "ln_preposition"),
+    "subsequence": ("se_conjunction", "sn_NP/S"),
+    "constituent": ("ce_adverb", "cn_disjunction"),
+}
+ROWS = glue_samples.pairs(36, 7)
+PAIRS = [(first.replace("\t", " "), second.replace("\t", " ")) for first, second in ROWS]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """mnli/a.pt, a model of pairs with GLUE's dictionary of MNLI, and sst2/a.pt, of single texts."""
+    folder = tmp_path_factory.mktemp("models")
+    for task, write, classes in (("MNLI", glue_samples.mnli, 3), ("SST-2", glue_samples.sst2, 2)):
+        place = folder / task.replace("-", "").lower()
+        tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(place / "encoder"))
+        write(place / "raw")
+        prepare(place / "raw", task, place / "data", tokenizer, progress=False)
+        save(place / "data", place / "a.pt", "--max-positions", "256", "--seed", "7", classes=classes)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("predict", capsys)
+
+
+def hans_rows(count: int = 36) -> list[dict[str, str]]:
+    """As corpus_generator.py writes them; sentences of its own have no odd characters, but these have."""
+    rows = []
+    for number, (first, second) in enumerate(PAIRS[:count]):
+        heuristic = list(HEURISTICS)[number // 2 % 3]
+        rows.append({
+            "gold_label": ("entailment", "non-entailment")[number % 2],
+            "sentence1_binary_parse": "( a )", "sentence2_binary_parse": "( b )",
+            "sentence1_parse": "(ROOT a)", "sentence2_parse": "(ROOT b)",
+            "sentence1": first, "sentence2": second, "pairID": f"ex{number}", "heuristic": heuristic,
+            "subcase": HEURISTICS[heuristic][number % 2], "template": f"temp{number}",
+        })  # fmt: skip
+    return rows
+
+
+def write_hans(path: Path, rows: Sequence[Mapping[str, str]]) -> Path:
+    if path.suffix == ".jsonl":
+        return write_lines(path, rows)
+    lines = ["\t".join(rows[0]), *("\t".join(row.values()) for row in rows)]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def write_anli(folder: Path) -> Path:
+    """Rounds of different sizes, so that the mean over them isn't that over the rows."""
+    for number, count in enumerate((6, 9, 14), start=1):
+        for split in ("train", "dev", "test"):
+            rows = [
+                {"uid": f"{split}-{number}-{k}", "context": first, "hypothesis": second,
+                 "label": "enc"[k % 3], "reason": "because"}
+                for k, (first, second) in enumerate(PAIRS[number : number + count])
+            ]  # fmt: skip
+            write_lines(folder / f"R{number}" / f"{split}.jsonl", rows)
+    return folder
+
+
+def write_advglue(path: Path) -> Path:
+    keys = {
+        "sst2": ("sentence",), "qqp": ("question1", "question2"), "mnli": ("premise", "hypothesis"),
+        "mnli-mm": ("premise", "hypothesis"), "qnli": ("question", "sentence"),
+        "rte": ("sentence1", "sentence2"),
+    }  # fmt: skip
+    document = {
+        task: [
+            {"idx": k, **dict(zip(names, pair)), "label": k % (3 if "mnli" in task else 2)}
+            for k, pair in enumerate(PAIRS[number : number + 12 + number])
+        ]
+        for number, (task, names) in enumerate(keys.items())
+    }
+    path.write_text(json.dumps(document, indent=2), encoding="utf-8")
+    return path
+
+
+def answers_of(model: Path, texts: Sequence[Any]) -> list[str]:
+    return [one.label for one in load(model, device="cpu").predict(texts)]
+
+
+def renamed(models: Path, out: Path, names: Mapping[str, str]) -> Path:
+    """The data of the model of MNLI with other names for its classes, in the same order."""
+    shutil.copytree(models / "mnli" / "data", out)
+    lines = (out / "label" / "dict.txt").read_text().splitlines()
+    return rename_labels(out, *(names.get(line.split()[0], line.split()[0]) for line in lines[:3]))
+
+
+def accuracy(right: Sequence[str], found: Sequence[str]) -> float:
+    return 100 * float(metrics.accuracy_score(right, found))
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file, delimiter="\t"))
+
+
+@pytest.mark.parametrize(("ending", "other"), [("txt", "contradiction"), ("jsonl", "neutral")])
+def test_hans(ending: str, other: str, models: Path, tmp_path: Path, run: CommandMain) -> None:
+    rows = hans_rows()
+    data = renamed(models, tmp_path / "data", {"contradiction": other, other: "contradiction"})
+    file = write_hans(tmp_path / f"heuristics_evaluation_set.{ending}", rows)
+    words = [models / "mnli" / "a.pt", "--task", "hans", "--input", file, "--data", data, "--cpu"]
+    done = run(*words, "--json", "--out", tmp_path / "out")
+    assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
+    found = json.loads(done.stdout)
+    pairs = [(row["sentence1"], row["sentence2"]) for row in rows]
+    of_model = [one.label for one in load(words[0], device="cpu", data=data).predict(pairs)]
+    assert set(of_model) == {"entailment", other}
+    answers = ["entailment" if one == "entailment" else "non-entailment" for one in of_model]
+    gold = [row["gold_label"] for row in rows]
+    expected = {"accuracy": accuracy(gold, answers)}
+    for label in ("entailment", "non-entailment"):
+        for heuristic in HEURISTICS:
+            at = [k for k, row in enumerate(rows) if (row["heuristic"], gold[k]) == (heuristic, label)]
+            expected[f"{heuristic}, {label}"] = accuracy([label] * len(at), [answers[k] for k in at])
+    for name in (row["subcase"] for row in rows):
+        at = [k for k, row in enumerate(rows) if row["subcase"] == name]
+        expected[name] = accuracy([gold[k] for k in at], [answers[k] for k in at])
+    path = tmp_path / "out" / "predictions-HANS.tsv"
+    assert list(found) == ["file", "rows", *expected, "notes"]  # in the order of the authors' evaluator
+    assert (found["file"], found["rows"], found["notes"]) == (str(path), 36, [])
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    lines = table(path)
+    assert [line["prediction"] for line in lines] == answers and [line["label"] for line in lines] == gold
+    assert [line["pairID"] for line in lines] == [row["pairID"] for row in rows]
+    shown = run(*words).stdout.splitlines()  # no answers without --out
+    assert shown[0] == "HANS: 36 rows" and shown[1] == f"  accuracy: {expected['accuracy']:.2f}"
+
+
+def test_hans_counted_by_hand() -> None:
+    """The first model of a paper: entailment wherever the words overlap."""
+    columns = {
+        "heuristic": ["constituent", "constituent", "subsequence", "constituent"],
+        "subcase": ["ce_adverb", "cn_adverb", "sn_NP/S", "cn_adverb"],
+    }
+    rows = EvaluationRows([], ["entailment", *["non-entailment"] * 3], columns)
+    answers = ["entailment", "entailment", "entailment", "non-entailment"]
+    assert set_scores(SETS["HANS"], rows, answers) == {
+        "accuracy": 50, "constituent, entailment": 100, "constituent, non-entailment": 50,
+        "subsequence, non-entailment": 0, "ce_adverb": 100, "cn_adverb": 50, "sn_NP/S": 0,
+    }  # fmt: skip
+
+
+def test_anlis_rounds(models: Path, tmp_path: Path, run: CommandMain) -> None:
+    folder = write_anli(tmp_path / "anli_v1.0")
+    words = [models / "mnli" / "a.pt", "--task", "ANLI", "--cpu", "--json", "--out", tmp_path / "out"]
+    found = json.loads(run(*words, "--input", folder).stdout)
+    lines = table(tmp_path / "out" / "predictions-ANLI.tsv")
+    places = [range(number, number + count) for number, count in ((1, 6), (2, 9), (3, 14))]
+    of_pairs = answers_of(models / "mnli" / "a.pt", PAIRS[:17])
+    gold = [[NLI[k % 3] for k in range(len(place))] for place in places]
+    answers = [[of_pairs[k] for k in place] for place in places]
+    expected = {f"R{n}": accuracy(*both) for n, both in enumerate(zip(gold, answers), start=1)}
+    expected["mean"] = sum(expected.values()) / 3
+    expected["all rounds"] = accuracy([*chain(*gold)], [*chain(*answers)])
+    assert expected["mean"] != expected["all rounds"]
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert [line["prediction"] for line in lines] == [*chain(*answers)]
+    assert [lines[k]["uid"] for k in (0, 6, 15)] == ["test-1-0", "test-2-0", "test-3-0"]
+    # A single file, and the other split.
+    found = json.loads(run(*words, "--input", folder / "R2" / "dev.jsonl", "--split", "dev").stdout)
+    assert found["R2"] == pytest.approx(expected["R2"]) and found["rows"] == 9 and "mean" not in found
+    assert table(tmp_path / "out" / "predictions-ANLI-dev.tsv")[0]["uid"] == "dev-2-0"
+
+
+def test_the_real_rounds_of_anli(shared_data: Path) -> None:
+    """A model that always says the same is right as often as that label occurs."""
+    folder, counts = shared_data / "nli", {}
+    for name in ("R1", "R2", "R3"):
+        lines = (folder / f"{name}.dev.jsonl").read_text(encoding="utf-8").splitlines()
+        counts[name] = Counter(json.loads(line)["label"] for line in lines)
+    rows = SETS["ANLI"].read(folder, "dev")
+    assert Counter(rows.columns["round"]) == {name: sum(of.values()) for name, of in counts.items()}
+    assert len(set(rows.columns["uid"])) == len(rows.texts) == 3198 and all(map(all, rows.texts))
+    for label in NLI:
+        found = set_scores(SETS["ANLI"], rows, [label] * 3198)
+        shares = {name: 100 * of[label[0]] / sum(of.values()) for name, of in counts.items()}
+        all_rows = 100 * sum(of[label[0]] for of in counts.values()) / 3198
+        expected = {**shares, "mean": sum(shares.values()) / 3, "all rounds": all_rows}
+        assert found == pytest.approx(expected)
+
+
+def test_advglue_with_its_own_scores(models: Path, tmp_path: Path, run: CommandMain) -> None:
+    file = write_advglue(tmp_path / "dev.json")
+    document = json.loads(file.read_text())
+    words = ["--input", file, "--cpu", "--json", "--out", tmp_path / "out"]
+    found = json.loads(run(models / "mnli" / "a.pt", "--task", "AdvGLUE-MNLI", *words).stdout)
+    expected = {}
+    for task in ("mnli", "mnli-mm"):
+        pairs = [(row["premise"], row["hypothesis"]) for row in document[task]]
+        gold = [NLI[row["label"]] for row in document[task]]
+        expected[task] = accuracy(gold, answers_of(models / "mnli" / "a.pt", pairs))
+    expected["score"] = (expected["mnli"] + expected["mnli-mm"]) / 2
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    found = json.loads(run(models / "sst2" / "a.pt", "--task", "advglue_sst2", *words).stdout)
+    lines = table(tmp_path / "out" / "predictions-AdvGLUE-SST-2.tsv")
+    answers = answers_of(models / "sst2" / "a.pt", [row["sentence"] for row in document["sst2"]])
+    assert [line["prediction"] for line in lines] == answers and len(set(answers)) == 2
+    right = accuracy([str(row["label"]) for row in document["sst2"]], answers)
+    assert found["score"] == found["accuracy"] == pytest.approx(right)
+
+
+@pytest.mark.parametrize(
+    ("task", "key", "names"),
+    [("QQP", "qqp", ("0", "1")), ("QNLI", "qnli", None), ("RTE", "rte", None)],
+)
+def test_advglues_pairs_with_two_classes(
+    task: str, key: str, names: tuple[str, str] | None, tmp_path: Path
+) -> None:
+    names = names or ("entailment", "not_entailment")
+    document = json.loads(write_advglue(tmp_path / "dev.json").read_text())
+    rows = SETS[f"AdvGLUE-{task}"].read(tmp_path / "dev.json", "")
+    assert rows.labels == [names[row["label"]] for row in document[key]]
+    assert rows.texts == [tuple(list(row.values())[1:3]) for row in document[key]]
+    answers = [names[k % 3 == 0] for k in range(len(rows.labels))]
+    expected = {"accuracy": accuracy(rows.labels, answers)}
+    if task == "QQP":
+        expected["f1"] = 100 * float(metrics.f1_score(rows.labels, answers, pos_label="1"))
+    expected["score"] = sum(expected.values()) / len(expected)
+    assert set_scores(SETS[f"AdvGLUE-{task}"], rows, answers) == pytest.approx(expected)
+
+
+def test_classes_are_matched_by_name(models: Path, tmp_path: Path, run: CommandMain) -> None:
+    """The numbers of classes say nothing: the data's dictionary does, or --label-map."""
+    file = write_anli(tmp_path) / "R3" / "test.jsonl"
+    words = [models / "mnli" / "a.pt", "--task", "ANLI", "--input", file, "--out", tmp_path, "--cpu"]
+
+    def answers(names: Mapping[str, str], *more: str) -> list[str]:
+        data = renamed(models, tmp_path / "-".join(["data", *names.values()]), names)
+        done = run(*words, "--data", data, *more)
+        assert done.returncode == 0, done.stderr
+        return [line["prediction"] for line in table(tmp_path / "predictions-ANLI.tsv")]
+
+    plain = answers({})
+    swap = {"entailment": "contradiction", "contradiction": "entailment"}
+    assert answers(swap) == [swap[name] for name in plain] != plain
+    numbers = {"entailment": "2", "neutral": "0", "contradiction": "1"}
+    assert answers(numbers, "--label-map", *(f"{name}={number}" for name, number in numbers.items())) == plain
+    assert answers({"neutral": "maybe"}, "--label-map", "neutral=maybe") == plain
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "more", "message"),
+    [
+        (
+            "mnli",
+            "AdvGLUE-RTE",
+            [],
+            "AdvGLUE-RTE needs entailment, not_entailment, but the model's",
+        ),
+        (
+            "sst2",
+            "ANLI",
+            [],
+            "ANLI needs entailment, neutral, contradiction, but",
+        ),
+        (
+            "sst2",
+            "HANS",
+            [],
+            "HANS needs entailment, but the model's classes are 1, 0. If",
+        ),
+        ("sst2", "HANS", ["--label-map", "entailment=0"], "trained on single texts, but was given pairs"),
+        ("mnli", "HANS", ["--label-map", "e=neutral"], "--label-map e=neutral: HANS has no class 'e'"),
+        ("mnli", "ANLI", ["--label-map", "neutral=entailment"], "ANLI needs entailment, neutral,"),
+        ("mnli", "ANLI", ["--label-map", "neutral"], "--label-map neutral: pass FILE=MODEL"),
+        ("mnli", "ANLI", ["--split", "train2"], "no file of the split 'train2', such as R1/train2.jsonl"),
+        ("mnli", "HANS", ["--split", "dev"], "--split is not for --task HANS. Leave it out."),
+        ("mnli", "HANS", ["--text", "a"], "--text is not for --task HANS. Leave it out."),
+        ("mnli", "HANS", ["--vote"], "--vote is not for --task HANS. Leave it out."),
+        ("mnli", "RTE", [], "--task is for --data, not for --input. Leave it out."),
+        ("mnli", "HANZ", [], "--task HANZ: no such task. Choose one of CoLA,"),
+    ],
+)
+def test_refused_before_the_model_runs(
+    model: str, task: str, more: list[str], message: str, models: Path, tmp_path: Path, run: CommandMain
+) -> None:
+    inputs = {
+        "HANS": write_hans(tmp_path / "hans.txt", hans_rows()), "ANLI": write_anli(tmp_path / "anli"),
+        "AdvGLUE-RTE": write_advglue(tmp_path / "dev.json"),
+    }  # fmt: skip
+    words = ["--task", task, "--input", inputs.get(task, tmp_path / "hans.txt"), "--out", tmp_path / "out"]
+    done = run(models / model / "a.pt", *words, "--cpu", *more)
+    assert done.returncode == 2 and message in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()
+
+
+def test_options_of_the_sets_alone(run: CommandMain) -> None:
+    done = run("a.pt", "--task", "HANS", "--data", "DATA", "--out", "OUT")
+    assert done.stderr == "error: --input is missing: for --task HANS, pass heuristics_evaluation_set.txt\n"
+    done = run("a.pt", "--input", "a.csv", "--text", "a", "--label-map", "a=b")
+    assert done.stderr.startswith("error: --label-map is for --task HANS, ANLI, AdvGLUE-SST-2,")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gold_label": "neutral"}, r"hans.jsonl:2: label 'neutral' is none of entailment, non-entailment"),
+        ({"gold_label": ""}, r"hans.jsonl:2: no label in column 'gold_label'"),
+        ({"heuristic": None}, r"hans.jsonl:2: column 'heuristic' is not text: None"),
+    ],
+)
+def test_odd_rows_of_hans(change: dict[str, Any], message: str, tmp_path: Path) -> None:
+    rows: list[Any] = hans_rows(3)
+    rows[1] = {**rows[1], **change}
+    with pytest.raises(DataError, match=message):
+        SETS["HANS"].read(write_hans(tmp_path / "hans.jsonl", rows), "")
+
+
+def test_another_file_than_hans(tmp_path: Path) -> None:
+    rows = [{"gold_label": "neutral", "sentence1": "a", "sentence2": "b", "pairID": "1"}]
+    with pytest.raises(DataError, match=r"snli.txt:2: no column 'heuristic'. The columns are 'gold_label'"):
+        SETS["HANS"].read(write_hans(tmp_path / "snli.txt", rows), "")
+    with pytest.raises(DataError, match=r"gone.txt: no such file"):
+        SETS["HANS"].read(tmp_path / "gone.txt", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("R1/dev.jsonl", {"label": "x"}, r"R1/dev.jsonl:1: label 'x' is none of entailment, neutral, contra"),
+        ("R1/dev.jsonl", {"label": "-"}, r"R1/dev.jsonl:1: no right answer in 'label'. Each row needs one."),
+        ("dev.jsonl", {}, r"/dev.jsonl: neither file nor folder is called R1, R2 or R3"),
+        ("R1.dev.jsonl", {"context": 1}, r"R1.dev.jsonl:1: column 'context' is not text: 1"),
+    ],
+)
+def test_odd_files_of_anli(name: str, row: dict[str, Any], message: str, tmp_path: Path) -> None:
+    good = {"uid": "u", "context": "a", "hypothesis": "b", "label": "e"}
+    with pytest.raises(DataError, match=message):
+        SETS["ANLI"].read(write_lines(tmp_path / name, [{**good, **row}, good]), "dev")
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"sst2": []}, r"dev.json: the key rte is missing. Its keys: sst2."),
+        ({"rte": {}}, r"dev.json: rte must be a JSON array, not \{\}"),
+        ({"rte": []}, r"dev.json: rte has no rows."),
+        ({"rte": ["a"]}, r"dev.json: rte\[0\]: expected a JSON object, not 'a'"),
+        ({"rte": [{"sentence1": "a", "label": 0}]}, r"rte\[0\]: the key sentence2 is missing"),
+        (
+            {"rte": [{"sentence1": "a", "sentence2": "b", "label": label} for label in (0, 2)]},
+            r"rte\[1\]: label must be one of 0 \(entailment\), 1 \(not_entailment\), not 2",
+        ),
+        (
+            {"rte": [{"sentence1": "a", "sentence2": "b", "label": True}]},
+            r"rte\[0\]: .*, not True",
+        ),
+        ({"rte": [{"sentence1": "a", "sentence2": "b"}]}, r"rte\[0\]: label must be .*, not None"),
+    ],
+)
+def test_odd_files_of_advglue(document: dict[str, Any], message: str, tmp_path: Path) -> None:
+    (tmp_path / "dev.json").write_text(json.dumps(document))
+    with pytest.raises(DataError, match=message):
+        SETS["AdvGLUE-RTE"].read(tmp_path / "dev.json", "")
