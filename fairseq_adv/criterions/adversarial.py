@@ -26,7 +26,17 @@ def steps(meaning: str, default: int = 3) -> Any:
 
 
 @dataclass
-class PerturbationConfig(MethodConfig):
+class AscentConfig(MethodConfig):
+    """Options of the methods that ascend the task's loss."""
+
+    adv_start_update: int = option(
+        0, "train without perturbation for this many updates first", wanted="pass 0 or more", least=0
+    )
+    no_adv_share_dropout: bool = option(False, "don't " + SHARE_DROPOUT)
+
+
+@dataclass
+class PerturbationConfig(AscentConfig):
     """Options of a perturbation of the word embeddings."""
 
     adv_steps: int = steps("K forward-backward passes, with K - 1 ascent steps between them")
@@ -54,10 +64,6 @@ class PerturbationConfig(MethodConfig):
         "--adv-lr, --adv-max-norm and --adv-init-mag are shares of the size of an example's embeddings: of "
         "their L2 norm (linf: of their root mean square entry)",
     )
-    adv_start_update: int = option(
-        0, "train without perturbation for this many updates first", wanted="pass 0 or more", least=0
-    )
-    no_adv_share_dropout: bool = option(False, "don't " + SHARE_DROPOUT)
 
 
 @dataclass

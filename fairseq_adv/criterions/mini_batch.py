@@ -49,6 +49,11 @@ class ModelParts:
         return list(self.model.parameters())
 
     @cached_property
+    def named_weights(self) -> dict[str, nn.Parameter]:
+        """The same by name; one that several layers share has the first of its names."""
+        return dict(self.model.named_parameters())
+
+    @cached_property
     def dropout_layers(self) -> list[nn.Module]:
         """The layers whose masks :class:`DropoutReplay` keeps: those of a model on a CPU; none with
         activation checkpointing, which computes twice in order to keep less.

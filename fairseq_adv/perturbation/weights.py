@@ -1,0 +1,77 @@
+"""Moves weights for a pass and puts them back, for methods that perturb the model instead of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+@contextmanager
+def gradients_aside(weights: Sequence[nn.Parameter]) -> Iterator[None]:
+    """In this context the weights begin without a gradient; afterwards they have their earlier ones again.
+
+    So what earlier micro-batches have accumulated survives a backward pass that is not part of the update.
+    """
+    earlier = [weight.grad for weight in weights]
+    try:
+        for weight in weights:
+            weight.grad = None
+        yield
+    finally:
+        for weight, gradient in zip(weights, earlier):
+            weight.grad = gradient
+
+
+def norms(tensors: Iterable[Tensor]) -> Tensor:
+    """The L2 norm of each tensor, in one fp32 vector."""
+    return torch.stack([torch.linalg.vector_norm(one.detach(), dtype=torch.float32) for one in tensors])
+
+
+def ascent_steps(gradients: Sequence[Tensor], sizes: Tensor, lengths: Tensor) -> list[Tensor]:
+    """Steps along the gradients, in fp32. Gradients in fp32 are overwritten.
+
+    Args:
+        gradients: may have been multiplied by a loss scale.
+        sizes: their :func:`norms`. The step along a gradient of 0 is 0; if one is not finite, all are.
+        lengths: the norms of the steps.
+    """
+    moves = sizes.sum().isfinite() & (sizes > 0)
+    factors = torch.where(moves, lengths / sizes, torch.zeros_like(sizes))
+    found = []
+    for gradient, factor, one_moves in zip(gradients, factors, moves):
+        # An infinite entry times 0 would be NaN.
+        found.append(gradient.detach().float().mul_(factor).masked_fill_(~one_moves, 0))
+    return found
+
+
+@contextmanager
+def moved(weights: Sequence[nn.Parameter], steps: Sequence[Tensor]) -> Iterator[Tensor]:
+    """In this context each weight is moved by its step. Afterwards it has the same bits as before.
+
+    Takes the memory of a second copy of ``weights``. A pass in this context has its backward pass there, too.
+
+    Yields:
+        the norm of all moves together, as rounded to the weights' precision, divided by that of the weights.
+    """
+    kept = [weight.detach().clone() for weight in weights]
+    try:
+        with torch.no_grad():
+            for weight, step in zip(weights, steps):
+                weight.add_(step)
+        distances = norms(weight.detach() - old for weight, old in zip(weights, kept))
+        yield distances.norm() / norms(kept).norm()
+    finally:
+        try:
+            _copy(kept, weights)
+        except BaseException:  # such as a second Ctrl-C, before all of them were copied
+            _copy(kept, weights)
+            raise
+
+
+@torch.no_grad()
+def _copy(kept: Sequence[Tensor], weights: Sequence[nn.Parameter]) -> None:
+    for weight, old in zip(weights, kept):
+        weight.copy_(old)
