@@ -34,14 +34,17 @@ METHODS: dict[str, dict[str, Any]] = {
     "r3f": {"r3f_lambda": 2.0, "r3f_epsilon": 0.2, "r3f_share_dropout": True},
     "rdrop": {"rdrop_alpha": 4.0},
     "creat": CREAT_ARGS,
+    "awp": {"awp_gamma": 0.1},
+    "sam": {"sam_rho": 0.5},
     "flooding": {"flood_level": 0.8},
 }
 
 
 # The cells have no dropout, whose masks depend on how a batch is cut: only LayerDrop makes it another method.
 LIKE_STANDARD = ("rdrop",)
-# Methods whose loss compares the sentences of a mini-batch, so that two half batches have another loss.
-OF_A_BATCH = ("infobert",)
+# Methods whose loss compares the sentences of a mini-batch, or whose step is along the gradient of all of
+# them, so that two half batches make another update.
+OF_A_BATCH = ("infobert", "awp", "sam")
 
 
 @dataclass(frozen=True)

@@ -52,8 +52,12 @@ METHODS = {
     "r3f": Method(NOISED, 2, 1, graphs=1, fault=4),
     "rdrop": Method(["--rdrop-alpha", "4"], 2, 1, graphs=1, fault=4),
     "creat": Method(CREAT_ARGS, 4, 1, graphs=1, fault=6),
+    "awp": Method(["--awp-gamma", "0.1"], 2, 2, fault=4),
+    "sam": Method(["--sam-rho", "0.5"], 2, 2, fault=4),
     "flooding": Method(["--flood-level", "5"], 1, 1, waits=3, fault=2),  # it climbs
 }
 OPTIONS = {name: list(method.words) for name, method in METHODS.items()}
-# infobert compares the sentences of a mini-batch with one another: its parts give another loss.
-DIVISIBLE = [name for name in METHODS if name != "infobert"]
+# infobert compares the sentences of a mini-batch with one another, awp and sam step along the gradient of all
+# of them: parts give another update.
+OF_A_BATCH = ("infobert", "awp", "sam")
+DIVISIBLE = [name for name in METHODS if name not in OF_A_BATCH]

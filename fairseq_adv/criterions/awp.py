@@ -127,10 +127,11 @@ class AWPCriterion(WeightPerturbation):
     train_sizes = "--awp-gamma 0.005"
 
     def is_perturbed(self, name: str) -> bool:
-        names, skip = (text.lower().split(",") for text in (self.cfg.awp_names, self.cfg.awp_skip))
-        return any(part in name.lower() for part in names) and not any(
-            part and part in name.lower() for part in skip
+        named, skipped = (
+            any(part and part in name.lower() for part in parts.lower().split(","))
+            for parts in (self.cfg.awp_names, self.cfg.awp_skip)
         )
+        return named and not skipped
 
     def lengths(self, weights: list[nn.Parameter], sizes: Tensor) -> Tensor:
         return self.cfg.awp_gamma * norms(weights)

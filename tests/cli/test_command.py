@@ -270,7 +270,7 @@ def test_options_of_an_unknown_criterion_names_the_known_ones() -> None:
     done = run_command(sys.executable, "-m", "fairseq_adv", "options", "cross_entropy")
     assert done.returncode == 2
     known = (
-        "alum_vat, creat, flooding, freeat, freelb, infobert, noise, pgd, r3f, rdrop, sift, smart, standard, "
-        "tavat, yopo"
+        "alum_vat, awp, creat, flooding, freeat, freelb, infobert, noise, pgd, r3f, rdrop, sam, sift, smart, "
+        "standard, tavat, yopo"
     )
     assert f"error: cross_entropy: no such criterion in fairseq_adv. Choose one of {known}" in done.stderr

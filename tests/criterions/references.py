@@ -377,3 +377,37 @@ def creat(
         (g,) = torch.autograd.grad(loss(delta) - tau * cosines.sum(), delta)
         delta = _step(delta.detach(), g, alpha, epsilon, examples)
     return list(torch.autograd.grad((clean + loss(delta)) / 2, parameters, allow_unused=True)), delta
+
+
+def awp(
+    loss: Callable[[], Tensor], weights: Sequence[Tensor], parameters: Sequence[Tensor], gamma: float
+) -> list[Tensor]:
+    """AWP (Wu et al., eq. 8 to 10) with one step from v = 0, of ``weights``, on the clean inputs."""
+    grads = torch.autograd.grad(loss(), weights)
+    steps = [
+        gamma * g / g.norm() * w.detach().norm() if g.norm() > 0 else g * 0 for w, g in zip(weights, grads)
+    ]
+    return _gradient_at(loss, weights, steps, parameters)
+
+
+def sam(loss: Callable[[], Tensor], parameters: Sequence[Tensor], rho: float) -> list[Tensor]:
+    """SAM (Foret et al., Algorithm 1, with p = 2)."""
+    grads = torch.autograd.grad(loss(), parameters)
+    norm = torch.cat([g.flatten() for g in grads]).norm()
+    return _gradient_at(loss, parameters, [rho * g / norm for g in grads], parameters)
+
+
+def _gradient_at(
+    loss: Callable[[], Tensor],
+    weights: Sequence[Tensor],
+    steps: Sequence[Tensor],
+    parameters: Sequence[Tensor],
+) -> list[Tensor]:
+    """Of ``parameters``, where ``weights`` are moved by ``steps``."""
+    kept = [w.detach().clone() for w in weights]
+    for w, step in zip(weights, steps):
+        w.data += step
+    grads = list(torch.autograd.grad(loss(), parameters))
+    for w, old in zip(weights, kept):
+        w.data = old
+    return grads

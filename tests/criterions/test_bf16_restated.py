@@ -46,6 +46,7 @@ OPTIONS = {
     "tavat": [*FEW, "--tavat-variant", "paper"], "creat": [*CREAT_ARGS, "--adv-steps", str(K)],
     "infobert": [*FEW, *WORDS], "alum_vat": VIRTUAL, "r3f": ["--r3f-lambda", "2", "--r3f-epsilon", "0.2"],
     "rdrop": ["--rdrop-alpha", "4", *DROPOUT], "smart": [*VIRTUAL, "--store-ema", "--smart-mu", "2.5"],
+    "awp": ["--awp-gamma", "0.1"], "sam": ["--sam-rho", "0.5"],
 }  # fmt: skip
 
 
@@ -116,6 +117,14 @@ class Restated:
             pairs.append([function(self.zero) for _ in range(2)])
         return self.grad(references.rdrop(pairs[0], pairs[1], 4 * weight_of(self.objective)))
 
+    def awp(self) -> Any:
+        named = self.run.model.named_parameters()
+        weights = [w for name, w in named if "weight" in name and w.grad is not None]
+        return references.awp(lambda: self.loss(self.zero), weights, self.parameters, 0.1)
+
+    def sam(self) -> Any:
+        return references.sam(lambda: self.loss(self.zero), self.parameters, 0.5)
+
     def alum_vat(self) -> Any:
         return references.alum(
             self.predictions, self.loss, self.draws("normal") * 0.1, self.parameters, k=2, eta=0.3,
@@ -170,7 +179,7 @@ class Restated:
         return [g + p for g, p in zip(self.alum_vat(), pull)]
 
 
-EXACT = ("standard", "freelb", "pgd", "noise", "yopo", "tavat")
+EXACT = ("standard", "freelb", "pgd", "noise", "yopo", "tavat", "awp", "sam")
 CLASSES_ONLY = ("yopo", "tavat", "infobert", "smart", "rdrop")
 
 

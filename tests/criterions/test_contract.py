@@ -39,7 +39,7 @@ LAYERDROP = ["--encoder-layerdrop", "0.5", "--encoder-layers", "4"]
 DESCENT = ["--optimizer", "adam", "--adam-betas", "(0.0,0.0)", "--adam-eps", "1e3", "--lr", "500"]
 HALF = [FP16, "--fp16-init-scale", "4"]
 FEW = ("freelb", "alum_vat")  # of the two families
-MOVING = [m for m in METHODS if m not in ("standard", "flooding", "rdrop")]  # that have a delta
+MOVING = [m for m in METHODS if m not in ("standard", "flooding", "rdrop", "awp", "sam")]  # that have a delta
 
 
 def built(data: Path, method: str, *words: str) -> SimpleNamespace:
@@ -115,6 +115,12 @@ REFUSED: list[tuple[str, str, str]] = [
     ("r3f", "--r3f-epsilon inf", "--r3f-epsilon inf"),
     ("rdrop", "--rdrop-alpha -1", "--rdrop-alpha -1.0: pass a finite weight of 0 or more"),
     ("rdrop", "--rdrop-alpha inf", "--rdrop-alpha inf"),
+    ("awp", "--awp-gamma -1", "--awp-gamma -1.0: pass a finite share of 0 or more"),
+    ("awp", "--awp-gamma nan", "--awp-gamma nan"),
+    ("awp", "--adv-start-update -1", "--adv-start-update -1: pass 0 or more"),
+    ("sam", "--sam-rho -1", "--sam-rho -1.0: pass a finite norm of 0 or more"),
+    ("sam", "--sam-rho inf", "--sam-rho inf"),
+    ("sam", "--adv-start-update -1", "--adv-start-update -1: pass 0 or more"),
     ("creat", "--adv-steps 1", "--adv-steps 1: pass 2 or more"),
     ("creat", "--adv-init-mag 0.1", "--adv-init-mag 0.1: leave it out; creat uses --creat-init-std instead"),
     ("creat", "--creat-tau -1", "--creat-tau -1.0: pass a finite weight of 0 or more"),
@@ -122,9 +128,10 @@ REFUSED: list[tuple[str, str, str]] = [
     ("creat", "--creat-init-std -1", "--creat-init-std -1.0: pass a finite standard deviation"),
     ("creat", "--creat-init-std inf", "--creat-init-std inf"),
     ("creat", "--adv-lr -1", "--adv-lr -1.0: pass a finite step length"),
-    # Some of their passes freeze the weights; infobert's network is no part of the model.
+    # Some of their passes freeze the weights; infobert's network is no part of the model; awp and sam move
+    # each weight.
     *((method, "--ddp-backend fully_sharded", f"fully_sharded with --criterion {method}.* pass ")
-      for method in ("pgd", "yopo", "alum_vat", "smart", "creat", "infobert")),
+      for method in ("pgd", "yopo", "alum_vat", "smart", "creat", "infobert", "awp", "sam")),
     # Flooding, an option of every method.
     *((method, "--flood-level auto", "--flood-level auto: also pass --accordance-interval")
       for method in METHODS),
@@ -238,11 +245,15 @@ OFF = [
     ("rdrop", "--rdrop-alpha 4", 1e-6),  # without dropout
     ("creat", "--adv-lr 0 --creat-init-std 0", 1e-6),
     ("flooding", "--flood-level 0", 0),
+    ("awp", "--awp-gamma 0", 0),
+    ("sam", "--sam-rho 0", 0),
     ("freelb", "--adv-start-update 5", 0),
     ("tavat", "--adv-start-update 5", 0),
     ("freeat", "--adv-start-update 6", 0),
     ("alum_vat", "--vat-start-update 5", 0),
     ("smart", "--vat-start-update 5 --smart-mu 0", 0),
+    ("awp", "--adv-start-update 5", 0),
+    ("sam", "--adv-start-update 5", 0),
 ]
 
 
@@ -251,7 +262,7 @@ OFF = [
     [
         *((*case, "classes") for case in OFF),
         *((*OFF[0], objective) for objective in OBJECTIVES[1:]),
-        *(slow(*case, objective) for case in OFF[1:15] for objective in OBJECTIVES[1:]),
+        *(slow(*case, objective) for case in OFF[1:17] for objective in OBJECTIVES[1:]),
     ],
 )
 def test_without_an_effect_an_update_is_that_of_standard(
@@ -446,7 +457,7 @@ def test_half_precision_gives_nearly_the_same_update(data: Path, method: str, mo
     [(method, objective) if method == "freelb" else slow(method, objective)
      for method in METHODS for objective in OBJECTIVES[1:]
      # Without delta the gradients of a question's choices nearly cancel.
-     if objective != "commonsense_qa" or method not in ("standard", "flooding", "rdrop")],
+     if objective != "commonsense_qa" or method not in ("standard", "flooding", "rdrop", "awp", "sam")],
 )  # fmt: skip
 def test_half_precision_on_every_objective(folders: dict[str, Path], method: str, objective: str) -> None:
     updates = [

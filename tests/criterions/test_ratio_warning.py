@@ -62,7 +62,7 @@ def test_what_train_fills_in_is_useful(data: Path, name: str, caplog: pytest.Log
     run.trainer.train_step([batch(run, [0, 1, 2])])
     assert "adv_ratio" not in caplog.text
     (log,) = run.criterion.update_logs
-    if name not in ("flooding", "rdrop"):
+    if "adv_ratio" in log:
         assert USEFUL_RATIOS[0] < log["adv_ratio"] / log["nexamples"] < USEFUL_RATIOS[1]
 
 

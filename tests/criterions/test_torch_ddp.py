@@ -16,7 +16,7 @@ import pytest
 import torch
 from fairseq.distributed.distributed_timeout_wrapper import DistributedTimeoutWrapper
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
-from methods import OPTIONS
+from methods import OF_A_BATCH, OPTIONS
 from support import ADVERSARIAL, batch, build, flat_gradient, on_two_workers, train_args, write_task
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -34,7 +34,7 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
 
     DDP divides by the number of workers. The workers hold the same gradient, that of four rows in one batch,
     to fp32's rounding, and each bucket of gradients was reduced once (freeat: once in each of its updates).
-    albert is freelb on layers that share their weights.
+    albert is freelb on layers that share their weights. awp and sam step for each mini-batch of a worker.
     """
     data = write_task(tmp_path / "data", classes=3)
     lines = {m: train_args(data, None, m, *words, classes=3) for m, words in OPTIONS.items()}
@@ -50,9 +50,12 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
         run = build(words)
         for kind in ("whole", "parts"):
             assert torch.equal(first[kind], second[kind]), (method, kind)
-            for _ in range(2):
-                step(run, run.model, [ROWS])
-            expected = flat_gradient(run.model)
+            own = [ROWS[:2], ROWS[2:]] if kind == "whole" else [[row] for row in ROWS]
+            expected = torch.zeros_like(first[kind])
+            for rows in own if method in OF_A_BATCH else [ROWS]:
+                for _ in range(2):
+                    step(run, run.model, [rows])
+                expected += flat_gradient(run.model)
             assert (2 * first[kind] - expected).norm() <= 1e-6 * expected.norm(), (method, kind)
         assert first["reductions"] == second["reductions"] == {"whole": 1, "parts": 1}, method
 

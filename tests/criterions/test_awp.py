@@ -1,0 +1,310 @@
+"""AWP and SAM against their papers' algorithms, restated in plain torch; the weights are always put back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from support import batch, build, flat_gradient, slow, train_args
+from torch import Tensor, nn
+
+from criterions import references
+from criterions.restated import (
+    DIM,
+    DROPOUT,
+    FP16,
+    OBJECTIVES,
+    ROWS,
+    assert_near,
+    change,
+    loss,
+    one_step,
+    parameters_of,
+    run_of,
+)
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.perturbation import weights as of_weights
+
+GAMMA, RHO = 0.1, 0.5
+WORDS = {"awp": ["--awp-gamma", str(GAMMA)], "sam": ["--sam-rho", str(RHO)]}
+SKIP = ["--awp-skip", "norm,embed"]
+HALF = [FP16, "--fp16-init-scale", "4"]
+BOTH = pytest.mark.parametrize("method", WORDS)
+Sample = dict[str, Any]
+
+
+def built(data: Path, method: str, *words: str, **more: Any) -> SimpleNamespace:
+    return build(train_args(data, None, method, *WORDS[method], *words, **more))
+
+
+def named(run: SimpleNamespace, skip: tuple[str, ...] = ()) -> list[nn.Parameter]:
+    """The weights that AWP moves: those that have a gradient, without biases."""
+    return [
+        weight for name, weight in run.model.named_parameters()
+        if name.endswith("weight") and weight.grad is not None and not any(part in name for part in skip)
+    ]  # fmt: skip
+
+
+def restated(
+    run: SimpleNamespace, method: str, of: Callable[[], Tensor], skip: tuple[str, ...] = ()
+) -> list[Tensor]:
+    if method == "sam":
+        return references.sam(of, parameters_of(run), RHO)
+    return references.awp(of, named(run, skip), parameters_of(run), GAMMA)
+
+
+def clean(run: SimpleNamespace, sample: Sample, objective: str = "classes") -> Callable[[], Tensor]:
+    """The loss of the text as it is."""
+    zero = torch.zeros(*sample["net_input"]["src_tokens"].shape, DIM)
+    return lambda: loss(run, sample, objective, zero)
+
+
+def bits(model: nn.Module) -> list[Tensor]:
+    """A weight of -0 is not that of 0."""
+    kinds = {4: torch.int32, 2: torch.int16}
+    return [p.detach().clone().view(kinds[p.element_size()]) for p in model.parameters()]
+
+
+def assert_same_bits(ours: list[Tensor], before: list[Tensor]) -> None:
+    assert all(torch.equal(*pair) for pair in zip(ours, before)) and len(ours) == len(before)
+
+
+@contextmanager
+def seen_at_each_pass(run: SimpleNamespace) -> Iterator[list[list[Tensor]]]:
+    """The weights that each pass has."""
+    seen: list[list[Tensor]] = []
+
+    def note(*_: Any) -> None:
+        seen.append([p.detach().clone() for p in run.model.parameters()])
+
+    with run.model.encoder.register_forward_pre_hook(note):
+        yield seen
+
+
+# --- the papers' gradient -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "objective", "words", "skip"),
+    [
+        *((method, objective, [], ()) for method in WORDS for objective in OBJECTIVES),
+        ("awp", "classes", SKIP, ("norm", "embed")),
+        slow("awp", "masked_lm", SKIP, ("norm", "embed")),
+    ],
+)
+def test_the_gradient_is_that_at_the_moved_weights(
+    folders: dict[str, Path], method: str, objective: str, words: list[str], skip: tuple[str, ...]
+) -> None:
+    """Of masked LM, where embeddings and output weights are one tensor, too."""
+    run = run_of(folders, objective, method, *WORDS[method], *words)
+    sample = batch(run, ROWS)
+    before = bits(run.model)
+    log = one_step(run, sample)[2]
+    assert_same_bits(bits(run.model), before)
+    of = clean(run, sample, objective)
+    assert float(log["task_loss"]) == pytest.approx(float(of().detach()), rel=1e-5)
+    assert float(log["loss"]) > float(log["task_loss"])
+    # The gradients of a question's choices nearly cancel.
+    assert_near(run, restated(run, method, of, skip), 2e-4 if objective == "commonsense_qa" else 2e-5, 1e-3)
+    plain = torch.autograd.grad(of(), parameters_of(run))
+    with pytest.raises(AssertionError):
+        assert_near(run, plain, 1e-2, 1e-3)
+
+
+@BOTH
+@pytest.mark.parametrize("words", [[], ["--no-adv-share-dropout"]], ids=["shared", "own"])
+def test_both_passes_have_the_same_masks_unless_they_shall_not(
+    data: Path, method: str, words: list[str]
+) -> None:
+    run = built(data, method, *DROPOUT, *words)
+    sample = batch(run, ROWS)
+    one_step(run, sample)
+    plain, passes = clean(run, sample), []
+
+    def of() -> Tensor:
+        if not passes or not words:
+            torch.manual_seed(0)  # as one_step does
+        passes.append(1)
+        return plain()
+
+    assert_near(run, restated(run, method, of), 2e-5)
+    assert len(passes) == 2
+
+
+@BOTH
+@pytest.mark.parametrize("words", [[], HALF, ["--amp"]], ids=["fp32", "fp16", "amp"])
+def test_each_micro_batch_has_its_own_step_and_adds_to_the_gradient(
+    data: Path, method: str, words: list[str]
+) -> None:
+    """What the first has accumulated is neither lost nor part of the second's direction."""
+    parts, gradients = ([0, 1], [2, 3, 4]), []
+    for rows in parts:
+        run = built(data, method, *words)
+        one_step(run, batch(run, rows))
+        gradients.append(flat_gradient(run.model))
+    run = built(data, method, *words)
+    one_step(run, batch(run, parts[0]))
+    run.task.train_step(
+        sample=batch(run, parts[1]), model=run.trainer.model, criterion=run.trainer.criterion,
+        optimizer=run.trainer.optimizer, update_num=0,
+    )  # fmt: skip
+    total, expected = flat_gradient(run.model), sum(gradients)
+    tolerance = 2e-3 if words == HALF else 1e-6
+    assert (total - expected).norm() <= tolerance * expected.norm() and expected.norm() > 0.01
+
+
+# --- which weights move, and how far ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], HALF], ids=["fp32", "fp16"])
+def test_awp_moves_each_tensor_by_a_share_of_its_norm_and_no_bias(
+    folders: dict[str, Path], words: list[str]
+) -> None:
+    """A frozen one stays; the tied one moves once."""
+    run = run_of(folders, "masked_lm", "awp", *WORDS["awp"], *words)
+    frozen = run.model.encoder.sentence_encoder.layers[0].fc1.weight
+    frozen.requires_grad_(False)
+    with seen_at_each_pass(run) as seen:
+        log = one_step(run, batch(run, ROWS))[2]
+    names, (first, second) = [name for name, _ in run.model.named_parameters()], seen
+    moving = {id(weight) for weight in named(run)}
+    assert id(frozen) not in moving and id(run.model.encoder.lm_head.weight) in moving
+    for name, weight, old, new in zip(names, run.model.parameters(), first, second):
+        ratio = float((new.double() - old.double()).norm() / old.double().norm()) if old.any() else 0.0
+        assert ratio == pytest.approx(GAMMA if id(weight) in moving else 0.0, rel=1e-2, abs=0), name
+    assert float(log["weight_ratio"]) / log["nexamples"] == pytest.approx(GAMMA, rel=1e-2)
+    assert log["nexamples"] == len(ROWS)
+
+
+def test_sam_moves_all_weights_together_by_rho(data: Path) -> None:
+    run = built(data, "sam")
+    with seen_at_each_pass(run) as seen:
+        log = one_step(run, batch(run, ROWS))[2]
+    first, second = (torch.cat([one.double().flatten() for one in weights]) for weights in seen)
+    assert float((second - first).norm()) == pytest.approx(RHO, rel=1e-5)
+    biases = [name for name, p in run.model.named_parameters() if "bias" in name and p.grad is not None]
+    moved = {n for (n, _), old, new in zip(run.model.named_parameters(), *seen) if not torch.equal(old, new)}
+    assert biases and moved >= set(biases) - {n for n in biases if n.endswith("k_proj.bias")}  # of gradient 0
+    used = torch.cat([p.detach().double().flatten() for p in parameters_of(run)])
+    ratio = float(log["weight_ratio"]) / log["nexamples"]
+    assert ratio == pytest.approx(RHO / float(used.norm()), rel=1e-4)
+
+
+# --- the weights are put back -------------------------------------------------------------------
+
+
+@BOTH
+@pytest.mark.parametrize("words", [[], HALF], ids=["fp32", "fp16"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, torch.cuda.OutOfMemoryError, MemoryError])
+@pytest.mark.parametrize("at", [1, 2])
+def test_an_error_in_a_pass_leaves_weights_and_gradients(
+    data: Path, method: str, words: list[str], error: type[BaseException], at: int
+) -> None:
+    run = built(data, method, *words)
+    run.task.train_step(
+        sample=batch(run, [5, 6]), model=run.trainer.model, criterion=run.trainer.criterion,
+        optimizer=run.trainer.optimizer, update_num=0,
+    )  # fmt: skip
+    before, gradient = bits(run.model), flat_gradient(run.model)
+    calls: list[int] = []
+
+    def fail(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == at:
+            assert (at == 2) is any(not torch.equal(*pair) for pair in zip(bits(run.model), before))
+            raise error
+
+    with run.model.encoder.sentence_encoder.layers[1].register_forward_hook(fail), pytest.raises(error):
+        run.task.train_step(
+            sample=batch(run, ROWS), model=run.trainer.model, criterion=run.trainer.criterion,
+            optimizer=run.trainer.optimizer, update_num=0,
+        )  # fmt: skip
+    assert_same_bits(bits(run.model), before)
+    assert torch.equal(flat_gradient(run.model), gradient) and gradient.any()
+
+
+def test_an_interrupt_while_they_are_put_back_leaves_them_too(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = built(data, "awp")
+    before, copy, calls = bits(run.model), of_weights._copy, []
+
+    def interrupted(kept: list[Tensor], weights: list[nn.Parameter]) -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            copy(kept[:3], weights[:3])
+            raise KeyboardInterrupt
+        copy(kept, weights)
+
+    monkeypatch.setattr(of_weights, "_copy", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        one_step(run, batch(run, ROWS))
+    assert_same_bits(bits(run.model), before)
+
+
+@BOTH
+def test_from_a_gradient_that_is_not_finite_nothing_moves(data: Path, method: str) -> None:
+    """An overflow of half precision meets the plain update, which the trainer skips."""
+    run = built(data, method)
+    hook = run.model.encoder.sentence_encoder.layers[0].fc1.weight
+    calls: list[int] = []
+
+    def overflow(gradient: Tensor) -> Tensor | None:
+        calls.append(1)
+        return torch.where(torch.rand_like(gradient) < 0.5, torch.inf, gradient) if len(calls) == 1 else None
+
+    before = bits(run.model)
+    with hook.register_hook(overflow), seen_at_each_pass(run) as seen:
+        log = one_step(run, batch(run, ROWS))[2]
+    assert all(torch.equal(*pair) for pair in zip(*seen)) and len(calls) == 2
+    assert float(log["weight_ratio"]) == 0 and flat_gradient(run.model).isfinite().all()
+    assert_same_bits(bits(run.model), before)
+
+
+@BOTH
+def test_an_average_of_the_weights_is_of_those_that_were_put_back(data: Path, method: str) -> None:
+    run = built(data, method, "--store-ema", "--ema-decay", "0.5")
+    average = run.trainer.ema.get_model()  # which it makes when it is asked for it
+    start = [p.detach().clone() for p in run.model.parameters()]
+    assert change(run).norm() > 0
+    for old, new, mean in zip(start, run.model.parameters(), average.parameters()):
+        if new.requires_grad:
+            torch.testing.assert_close(mean, (old + new) / 2, rtol=0, atol=1e-7)
+
+
+# --- refused ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--awp-names", "fc7"],
+            "--awp-names fc7: this leaves no trained weight; their names are such as enc",
+        ),
+        (["--awp-skip", "weight"], "--awp-names weight --awp-skip weight: this leaves no trained weight"),
+        (["--awp-names", ""], "--awp-names : this leaves no trained weight"),
+    ],
+)
+def test_options_that_leave_no_weight_are_refused(data: Path, words: list[str], message: str) -> None:
+    run = built(data, "awp", *words)
+    with pytest.raises(DataError, match=message):
+        run.criterion.check_before_training(run.model)
+
+
+def test_names_are_parts_in_upper_or_lower_case(data: Path) -> None:
+    run = built(data, "awp", "--awp-names", "FC1,out_proj", "--awp-skip", "LAYERS.1")
+    with seen_at_each_pass(run) as seen:
+        one_step(run, batch(run, ROWS))
+    names = [name for name, _ in run.model.named_parameters()]
+    moved = {name for name, old, new in zip(names, *seen) if not torch.equal(old, new)}
+    layer, head = "encoder.sentence_encoder.layers.0", "classification_heads.sentence_classification_head"
+    assert moved == {  # the layer's biases are 0, and so is a share of their norm
+        f"{layer}.fc1.weight", f"{layer}.self_attn.out_proj.weight", f"{head}.out_proj.weight",
+        f"{head}.out_proj.bias",
+    }  # fmt: skip
