@@ -229,8 +229,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/criterions/freelb.py",
-        "batch.backward(loss / steps)",
-        "batch.backward(loss)",
+        "share = loss / steps",
+        "share = loss",
         "tests/criterions/test_freelb_and_pgd.py"
         "::test_freelb_equals_a_larger_batch_of_constant_perturbations[fp32]",
         "FreeLB's gradient is a sum over the passes instead of a mean",
