@@ -141,14 +141,15 @@ def _answer_texts(args: argparse.Namespace) -> None:
 
 
 def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
+    split, names = args.split or "test", label_map(args)
+    rows = chosen.read(args.input, split)  # before torch is imported, which takes seconds
+
     from fairseq_adv.data.io import atomic_write
     from fairseq_adv.evaluation.predict.evaluation_sets import answer_set
     from fairseq_adv.evaluation.predict.loading import load
 
-    split = args.split or "test"
-    rows = chosen.read(args.input, split)
     model = load(args.checkpoints, data=args.data, how=inference_config(args, args.batch_size))
-    answers, scores = answer_set(model, chosen, rows, label_map(args))
+    answers, scores = answer_set(model, chosen, rows, names)
     ending = f"-{split}" if chosen.has_splits and split != "test" else ""
     file = None if args.out is None else args.out / f"predictions-{chosen.name}{ending}.tsv"
     if file is not None:
