@@ -120,15 +120,11 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
     seeds = {name: GRID["seeds_of_others"].get(name, GRID["seeds_of_others"]["default"]) for name in OTHERS}
     for task in GRID["secondary"]:
         for seed in range(1, max(seeds.values()) + 1):
-            some = [name for name in OTHERS if seed <= seeds[name] and task in _tasks(name)]
+            here = [name for name in OTHERS if task in GRID["methods"][name].get("tasks", [task])]
+            some = [name for name in here if seed <= seeds[name]]
             found += [Cell(task, name, setting[name], seed) for name in some]
             found += [Cell(task, "standard", number, seed, is_control=True) for number in _controls(setting)]
     return found
-
-
-def _tasks(method: str) -> list[str]:
-    """Of a method that is not primary."""
-    return list(GRID["methods"][method].get("tasks", GRID["secondary"]))
 
 
 def _controls(setting: Mapping[str, int]) -> list[int]:
