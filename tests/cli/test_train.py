@@ -419,7 +419,7 @@ def test_a_mistake_is_the_last_line(
     assert ("(traceback: " in last) == (log.exists() and "Traceback" in log.read_text())
 
 
-OURS = "Ours are alum_vat, creat, flooding, "
+OURS = "Ours are alum_vat, awp, creat, flooding, "
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from fairseq_adv.data.errors import DataError
 
 def is_told(error: ValueError, folder: Path) -> bool:
     """In a few lines that name the file."""
-    assert type(error) is DataError, repr(error)
+    assert isinstance(error, DataError), repr(error)
     assert str(folder) in str(error) or "--shards" in str(error), error
     assert len(str(error)) < 1000, error
     return True
