@@ -12,7 +12,9 @@ from fairseq_adv.evaluation.predict.ensemble import Scores
 
 def save(data: Path, path: Path, *extra: str, task: str = "sentence_prediction", classes: int = 2) -> Path:
     """A checkpoint as fairseq-train writes it before the first update; another --seed, another model."""
-    run = build(train_args(data, path.parent / "unused", "standard", *extra, classes=classes, task=task))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        run = build(train_args(data, path.parent / "unused", "standard", *extra, classes=classes, task=task))
     path.parent.mkdir(parents=True, exist_ok=True)
     # fairseq draws small weights: all rows would look alike.
     generator = torch.Generator().manual_seed(run.cfg.common.seed)

@@ -233,7 +233,7 @@ def test_advglue_with_its_own_scores(models: Path, tmp_path: Path, run: CommandM
     found = json.loads(run(models / "sst2" / "a.pt", "--task", "advglue_sst2", *words).stdout)
     lines = table(tmp_path / "out" / "predictions-AdvGLUE-SST-2.tsv")
     answers = answers_of(models / "sst2" / "a.pt", [row["sentence"] for row in document["sst2"]])
-    assert [line["prediction"] for line in lines] == answers
+    assert [line["prediction"] for line in lines] == answers and len(set(answers)) == 2
     right = accuracy([str(row["label"]) for row in document["sst2"]], answers)
     assert found["score"] == found["accuracy"] == pytest.approx(right)
 
