@@ -20,7 +20,7 @@ _ERRORS = "TORCHELASTIC_ERROR_FILE"  # of a worker, in torchrun's format
 
 
 def launch(workers: int, words: Sequence[str]) -> None:
-    """Runs ``python`` with these words in several processes, until the last has ended.
+    """Runs torchrun with these words: its own options, then a program that it starts so many times.
 
     Raises:
         DataError: a worker ended with a user error; only the first one's is told.
@@ -33,9 +33,8 @@ def launch(workers: int, words: Sequence[str]) -> None:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[_LAUNCHED] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
-    options = ["--standalone", "--nproc_per_node", str(workers), "--no-python", sys.executable, *words]
     try:
-        arguments = run.parse_args(options)  # type: ignore[no-untyped-call]
+        arguments = run.parse_args(list(words))  # type: ignore[no-untyped-call]
         run.run(arguments)  # type: ignore[no-untyped-call]
     except SignalException as stop:  # the workers got it too, and have ended
         raise SystemExit(128 + stop.sigval) from None

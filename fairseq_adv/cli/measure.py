@@ -21,7 +21,8 @@ Task, criterion, sizes and data are taken from the checkpoint. For a classifier 
 recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE).
 
 --calibrate fits a temperature, by which logits are divided, and stores it beside the checkpoint, as
-CHECKPOINT.temperature.json. predict, load and export then give calibrated probabilities; no answer changes.
+CHECKPOINT.temperature.json. predict and load then give calibrated probabilities, export writes it into
+config.json; no answer changes.
 
 Examples:
   fairseq-adv validate out/rte/checkpoint_best.pt

@@ -112,8 +112,8 @@ def _train(args: argparse.Namespace) -> None:
         _save_tokenizer(Path(args.data.split(":")[0]), options)
     if launcher:
         encoder = [] if args.encoder is None else ["--encoder", str(args.encoder)]
-        words = ["-m", "fairseq_adv", "train", args.data, *encoder, *args.own, *more]
-        launch(args.workers, words)
+        words = [sys.executable, "-m", "fairseq_adv", "train", args.data, *encoder, *args.own, *more]
+        launch(args.workers, [*launcher[1:], "--no-python", *words])
         return
     _run(command, options.value("--log-file"), str(args.encoder or options.value("--arch")))
 

@@ -105,8 +105,6 @@ def train_command(
     kind, method = kind_of(options.value("--task")), methods().get(options.value("--criterion"))
     if method is not None:
         _fill_method(options, method)
-        if _has_small_encoder(options) and method.train_lr:
-            options.fill({"--lr": method.train_lr})
     _fill_task(options, kind, folders, encoder, method is not None)
     options.fill({"--optimizer": "torch_adamw"})
     if options.value("--optimizer") in ("adam", "torch_adamw"):
@@ -210,7 +208,8 @@ def _fill_schedule(
     if _updates_per_batch(options, method) > 1 and "--max-epoch" in options.filled:
         # So that it costs as much as the three epochs of another method.
         options.fill({"--max-update": str(_updates(options, kind, folders, workers, None))})
-    options.fill({"--lr": options.value("--lr", "5e-05")})
+    chosen = method.train_lr if method is not None and _has_small_encoder(options) else ""
+    options.fill({"--lr": chosen or "5e-05"})
     if options.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
         return
     if not options.has("--total-num-update"):

@@ -149,20 +149,6 @@ class AdversarialMethod(Method):
             start, norm_type=norm_type, radius=cfg.adv_max_norm, relative=cfg.adv_relative
         )
 
-    def clean_pass(self, batch: MiniBatch, replay: DropoutReplay) -> Optional[Tensor]:
-        """Accumulates the gradient of ``--adv-clean-weight`` times the loss at X.
-
-        Returns:
-            that loss; ``None`` if the weight is 0, or if the method's own first pass is at X.
-        """
-        weight = getattr(self.cfg, "adv_clean_weight", 0)
-        if not weight or self.cfg.adv_init_mag == 0:
-            return None
-        with batch.no_sync(), replay:
-            _, loss = batch.forward()
-        batch.backward(weight * loss)
-        return loss.detach()
-
     def adversarial_log(
         self, predictions: Scored, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample,
         **more: Any,
@@ -179,3 +165,23 @@ class AdversarialMethod(Method):
         """
         ends = {"adv_loss_first": losses[0], "adv_loss_last": losses[-1]}
         return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
+
+
+class CleanWeightMethod(AdversarialMethod):
+    """Base class of those that can train on the clean loss beside their own."""
+
+    cfg: CleanWeightConfig
+
+    def clean_pass(self, batch: MiniBatch, replay: DropoutReplay) -> Optional[Tensor]:
+        """Accumulates the gradient of ``--adv-clean-weight`` times the loss at X.
+
+        Returns:
+            that loss; ``None`` if the weight is 0, or if the method's own first pass is at X.
+        """
+        weight = self.cfg.adv_clean_weight
+        if not weight or self.cfg.adv_init_mag == 0:
+            return None
+        with batch.no_sync(), replay:
+            _, loss = batch.forward()
+        batch.backward(weight * loss)
+        return loss.detach()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from fairseq.criterions import register_criterion
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, CleanWeightConfig, steps
+from fairseq_adv.criterions.adversarial import CleanWeightConfig, CleanWeightMethod, steps
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
 
@@ -25,7 +25,7 @@ class FreeLBConfig(CleanWeightConfig):
 
 
 @register_criterion("freelb", dataclass=FreeLBConfig)
-class FreeLBCriterion(AdversarialMethod):
+class FreeLBCriterion(CleanWeightMethod):
     """FreeLB, Algorithm 1. Descends on the mean loss over X + delta_0, …, X + delta_{K-1} (eq. 3), and on W
     times the loss at X.
     """

@@ -7,7 +7,7 @@ import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from fairseq_adv.criterions.adversarial import AdversarialMethod, CleanWeightConfig, steps
+from fairseq_adv.criterions.adversarial import CleanWeightConfig, CleanWeightMethod, steps
 from fairseq_adv.criterions.flood import check_flood_options
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -21,7 +21,7 @@ class PGDConfig(CleanWeightConfig):
 
 
 @register_criterion("pgd", dataclass=PGDConfig)
-class PGDCriterion(AdversarialMethod):
+class PGDCriterion(CleanWeightMethod):
     """K ascent steps on delta, then one descent on the loss at X + delta_K (FreeLB, eq. 1 and 2), and on W
     times the loss at X.
     """

@@ -102,8 +102,8 @@ def logged_configuration(path: Path) -> str:
 def _until_last_numbers(path: Path) -> list[str]:
     """A log without what follows its last numbers, such as a start that was refused for its options."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    last = max((k for k, line in enumerate(lines) if _log_line(line) is not None), default=len(lines))
-    return lines[: last + 1]
+    ends = (k for k in range(len(lines), 0, -1) if _log_line(lines[k - 1]) is not None)
+    return lines[: next(ends, len(lines))]
 
 
 def seed_and_setting(configuration: str) -> tuple[str, str]:
