@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -73,6 +74,8 @@ class Trained:
         self, split: str, batch_size: int, most: int | None = None, doing: str = ""
     ) -> Iterator[Sample]:
         """The mini-batches of a loaded split on the model's device, in fairseq's validation order."""
+        # fairseq asks for pinned memory on machines without a GPU, too (fairseq/data/iterators.py, line 505).
+        warnings.filterwarnings("ignore", "'pin_memory' argument is set as true", UserWarning)
         iterator = self.task.get_batch_iterator(
             dataset=self.task.dataset(split),
             max_sentences=batch_size,

@@ -45,22 +45,6 @@ def _forget_other_threads() -> None:
 os.register_at_fork(after_in_child=_forget_other_threads)
 
 
-def pin_memory_for_gpus_only() -> None:
-    """Asks for pinned memory only if there is a GPU.
-
-    fairseq/data/iterators.py, line 505, always asks for it. Without a GPU, torch doesn't pin, and warns.
-    """
-    replace(torch.utils.data.DataLoader, "__init__", _pin_for_gpus_only)
-
-
-def _pin_for_gpus_only(
-    plain: Callable[..., None], self: Any, dataset: Any, *words: Any, **options: Any
-) -> None:
-    if isinstance(dataset, FairseqDataset):
-        options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
-    plain(self, dataset, *words, **options)
-
-
 def leave_signals_to_the_training() -> None:
     """Makes data-loading processes leave signals to the training process, and end with their epoch.
 
@@ -84,6 +68,8 @@ def _load_for_one_epoch(
 ) -> None:
     if isinstance(dataset, FairseqDataset):
         options["persistent_workers"] = False
+        # fairseq always asks for pinned memory. Without a GPU, torch doesn't pin, and warns.
+        options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
         if hasattr(signal, "sigwaitinfo"):  # not on macOS
             options.setdefault("worker_init_fn", _leave_signals)
     plain(self, dataset, *words, **options)
