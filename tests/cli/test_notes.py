@@ -11,8 +11,11 @@ from fairseq_adv.cli.notes import log_as_notes
 pytestmark = pytest.mark.fast
 
 
-def test_a_log_is_told_in_lines_each_of_them_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_is_told_in_lines_each_of_them_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, others = logging.getLogger("fairseq_adv.data.anything"), logging.getLogger("another")
+    monkeypatch.setattr(others, "level", logging.INFO)
     before = (list(logging.root.handlers), logging.getLogger("fairseq_adv").level)
     with log_as_notes():
         for _ in range(2):

@@ -79,6 +79,7 @@ def test_a_table_as_excel_writes_it(classification: CommandMain, encoder: Path, 
     (tmp_path / "windows.csv").write_bytes(table.encode("cp1252"))
     done = classification(tmp_path / "windows.csv", *words)
     assert done.returncode == 2 and "windows.csv:2: not utf-8" in done.stderr
+    assert "such as cp1252 (Excel on Windows)" in done.stderr
     done = classification(tmp_path / "windows.csv", *words, "--encoding", "cp1252")
     assert "is already there and made from these files" in done.stdout
 

@@ -93,6 +93,17 @@ def test_on_a_terminal(data: Path, tmp_path: Path) -> None:
     assert sum("dev accuracy" in line and line.startswith("epoch") for line in lines) == 3
 
 
+def test_of_equal_scores_the_last_is_best_and_no_checkpoint_is_named_that_the_run_did_not_save(
+    data: Path, tmp_path: Path
+) -> None:
+    still = ["--criterion", "standard", "--lr", "0", "--batch-size", "200"]
+    saved = run(*words(data, tmp_path, *still, "--max-epoch", "2"))
+    assert saved.returncode == 0 and re.search("best dev accuracy .* in epoch 2\n", saved.stdout)
+    done = run(*words(data, tmp_path, *still, "--no-save"))
+    assert "goes on after update 2" in done.stdout and "in epoch 3" in done.stdout
+    assert done.stdout.splitlines()[-1] == "no checkpoint was saved"
+
+
 def test_warnings_come_at_once_and_last(data: Path, tmp_path: Path) -> None:
     done = run(
         *words(

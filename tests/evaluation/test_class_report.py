@@ -73,6 +73,8 @@ def test_the_calibration_error_by_hand() -> None:
     shares = np.array([[0.9, 0.1], [0.4, 0.6], [0.38, 0.62], [0.2, 0.8]])
     expected = (0.1 + 0.22 + 0.2) / 4  # 0.6 and 0.62 share a bin: one of two is right
     assert expected_calibration_error(shares, np.array([0, 0, 1, 1])) == pytest.approx(expected)
+    surest = np.array([[1.0, 0.0], [0.95, 0.05]])  # the last bin has 1 too
+    assert expected_calibration_error(surest, np.array([1, 0])) == pytest.approx((1 - 0.05) / 2)
 
 
 def test_a_temperature_that_is_known_is_found() -> None:
