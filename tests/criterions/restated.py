@@ -175,7 +175,10 @@ def _word_scores(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
     """(rows, tokens, words)."""
     if hasattr(run.model, "hf"):
         return hf_logits(run, tokens, delta)
-    return run.model.encoder.lm_head(features(run, tokens, delta)).float()  # type: ignore[no-any-return]
+    # Contiguous, as the masked positions are that the objectives project: else torch adds the bias after the
+    # product, and in bf16 rounds twice.
+    states = features(run, tokens, delta).contiguous()
+    return run.model.encoder.lm_head(states).float()  # type: ignore[no-any-return]
 
 
 def _token_scores(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:

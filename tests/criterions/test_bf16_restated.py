@@ -181,12 +181,12 @@ class Restated:
 
 EXACT = ("standard", "freelb", "pgd", "noise", "yopo", "tavat", "awp", "sam")
 CLASSES_ONLY = ("yopo", "tavat", "infobert", "smart", "rdrop")
+AT_CLEAN_TEXT = ("standard", "awp", "sam")  # their gradient, or the direction of their step
 
 
 def cases() -> list[Any]:
     """freelb on all objectives, the others on classes; the rest are slow."""
     pairs = [(m, o) for m in OPTIONS for o in OBJECTIVES if o == "classes" or m not in CLASSES_ONLY]
-    pairs.remove(("standard", "commonsense_qa"))  # the gradients of a question's choices nearly cancel
     return [(m, o) if o == "classes" or m == "freelb" else slow(m, o) for m, o in pairs]
 
 
@@ -200,6 +200,9 @@ def test_the_gradient_is_that_of_the_restated_algorithm_in_bf16(
     would be further away. Where ours makes the same products in the same order, it is the restated one in
     bf16 to rounding of fp32, of which some comes to the other side of a rounding of bf16. The others differ:
     they compute a term together with another, and sum it in bf16.
+
+    At clean text the gradients of a question's choices nearly cancel: bf16's rounding there is 1.8 times as
+    large as what is left. awp and sam step along that, so what they end with is another gradient.
     """
     run = run_of(folders, objective, method, *SGD, *OPTIONS[method], "--amp")
     sample, more = batch(run, ROWS), {}
@@ -211,7 +214,8 @@ def test_the_gradient_is_that_of_the_restated_algorithm_in_bf16(
     assert {p.dtype for p in used} == {torch.float32}
     full, half = (Restated(run, sample, objective, is_bf16).of(method) for is_bf16 in (False, True))
     yardstick = (half - full).norm()
-    assert 0.001 * full.norm() < yardstick < 0.03 * full.norm()
+    cancels = objective == "commonsense_qa" and method in AT_CLEAN_TEXT
+    assert 0.001 * full.norm() < yardstick < (2 if cancels else 0.03) * full.norm()
     assert 0.5 * yardstick <= (ours - full).norm() <= 2 * yardstick
     if method in EXACT or method in ("creat", "infobert"):
         assert (ours - half).norm() <= (0.02 if method in EXACT else 0.5) * yardstick
