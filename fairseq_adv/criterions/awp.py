@@ -96,7 +96,7 @@ class WeightPerturbation(Method):
 
     def step(self, batch: MiniBatch) -> Log:
         replay = self.replay(batch)
-        with gradients_aside(batch.parts.weights):
+        with gradients_aside(batch.parts.weights, zeros=self.cfg.no_adv_share_dropout):  # LayerDrop
             with batch.no_sync(), replay:
                 predictions, clean = batch.forward()
                 batch.backward(clean)

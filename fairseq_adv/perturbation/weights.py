@@ -10,16 +10,26 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def gradients_aside(weights: Sequence[nn.Parameter]) -> Iterator[None]:
+def gradients_aside(weights: Sequence[nn.Parameter], zeros: bool = False) -> Iterator[None]:
     """In this context the weights begin without a gradient; afterwards they have their earlier ones again.
 
     So what earlier micro-batches have accumulated survives a backward pass that is not part of the update.
+
+    Args:
+        weights: all of the model.
+        zeros: a weight that had no gradient before, and gets one here, has zeros afterwards. Needed if later
+            passes may leave it out: torch's DDP fails at a weight without a gradient that a pass has used.
     """
     earlier = [weight.grad for weight in weights]
     try:
         for weight in weights:
             weight.grad = None
         yield
+        if zeros:
+            earlier = [
+                torch.zeros_like(weight) if gradient is None and weight.grad is not None else gradient
+                for weight, gradient in zip(weights, earlier)
+            ]
     finally:
         for weight, gradient in zip(weights, earlier):
             weight.grad = gradient
