@@ -1,10 +1,11 @@
 """fairseq-train with one fault in it, and what each worker ends with. A script, for torchrun or without.
 
-FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; idle: that worker has no
-           mini-batch in an update; save, copy: the process is killed with SIGKILL when it has written half of
-           a checkpoint, or of the copy of one; INT, TERM, USR1: that signal comes to the last worker and to
-           the processes that load its data; twice: Ctrl-C, and again; elsewhere: that worker is in another
-           folder, FAULT_OUT's neighbour; impatient: none, but it waits a second for another run to end
+FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; kill: it is killed there with
+           SIGKILL; idle: that worker has no mini-batch in an update; save, copy: the process is killed with
+           SIGKILL when it has written half of a checkpoint, or of the copy of one; INT, TERM, USR1: that
+           signal comes to the last worker and to the processes that load its data; twice: Ctrl-C, and again;
+           elsewhere: that worker is in another folder, FAULT_OUT's neighbour; impatient: none, but it waits a
+           second for another run to end
 FAULT_AT   the number of that pass, update or file, from 1
 FAULT_OUT  gets RANK.pt: the weights at the end, and how many hooks are left
 """
@@ -56,6 +57,8 @@ def fail_in_a_pass() -> None:
 def fault(module: torch.nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     if FAULT == "oom":
         raise RuntimeError("CUDA out of memory. Tried to allocate 20.00 GiB")
+    if FAULT == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
     return (inputs[0] * float("nan"), *inputs[1:])
 
 

@@ -1,4 +1,6 @@
-"""Faults in the middle of real trainings: out of memory, a NaN, SIGKILL while a checkpoint is written."""
+"""Faults in the middle of real trainings: out of memory, a NaN, SIGKILL in a pass or while a checkpoint is
+written.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +73,9 @@ def test_out_of_memory_on_one_worker_costs_its_part_of_that_update(
     assert done.returncode == 0, text[-4000:]
     assert text.count("attempting to recover from OOM") == 1
     assert_alike(ends, 6)
-    # As if that worker had had no mini-batch in the second update.
-    if method in ("freelb", "alum_vat") and not extra:
+    # As if that worker had had no mini-batch in the second update: awp's and sam's weights, which were moved
+    # in the failing pass, are back to the bit.
+    if method in ("freelb", "alum_vat", "awp", "sam") and not extra:
         _, expected = train_with("idle", 2, tmp_path / "idle", args)
         assert_alike(expected, 6)
         for name, weight in expected[0]["weights"].items():
@@ -87,7 +90,9 @@ def test_out_of_memory_before_anything_was_logged_is_an_error_not_a_hang(tmp_pat
     assert "out of memory in this worker's first update" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("method", ["freelb", *map(slow, ("freeat", "yopo", "standard", "flooding"))])
+@pytest.mark.parametrize(
+    "method", ["freelb", *map(slow, ("freeat", "yopo", "standard", "flooding", "awp", "sam"))]
+)
 def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method: str) -> None:
     """As fairseq does in full precision: no worker takes the step. Rank 0 tells it, whose own was finite."""
     data = write_task(tmp_path / "data")
@@ -112,24 +117,33 @@ def test_a_nan_in_an_ascent_step_moves_no_delta_and_stops_nothing(tmp_path: Path
     assert_alike(ends, 4)
 
 
-@pytest.mark.parametrize(("fault", "at"), [("save", 2), ("copy", 2)])
-def test_killed_in_a_save_the_run_goes_on_from_the_last_whole_checkpoint(
-    tmp_path: Path, fault: str, at: int
+@pytest.mark.parametrize(
+    ("method", "fault", "at"),
+    [
+        ("freelb", "save", 2),
+        ("freelb", "copy", 2),
+        # The second pass of update 5, at moved weights.
+        slow("awp", "kill", 10),
+        slow("sam", "kill", 10),
+    ],
+)
+def test_killed_in_a_save_or_a_pass_the_run_goes_on_from_the_last_whole_checkpoint(
+    tmp_path: Path, method: str, fault: str, at: int
 ) -> None:
-    """The second checkpoint, of update 6, is cut off: the run goes on from that of update 3, and ends in the
-    same weights to the bit.
+    """The checkpoint of update 6 is cut off, or never begun: the run goes on from that of update 3, and ends
+    in the same weights to the bit.
     """
     data = write_task(tmp_path / "data", train=32)
     # Without a score there is no best checkpoint: the first copy of a moment is that of the last one.
     saving = ["--max-update", "8", "--max-epoch", "2", "--save-interval-updates", "3", "--disable-validation"]
-    words = [*OPTIONS["freelb"], *SGD, *saving, "--no-epoch-checkpoints"]
-    args = train_args(data, tmp_path / "killed", "freelb", *words)
+    words = [*OPTIONS[method], *SGD, *saving, "--no-epoch-checkpoints"]
+    args = train_args(data, tmp_path / "killed", method, *words)
     done = run_command(
         sys.executable, str(FAULTY), *args, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(tmp_path)
     )
     assert done.returncode == -9, (done.stdout + done.stderr)[-4000:]
     done = fairseq_train(*args)
     assert "checkpoint_last.pt (epoch 1 @ 3 updates)" in done.stdout + done.stderr
-    expected = run(data, tmp_path / "straight", "freelb", *saving)
+    expected = run(data, tmp_path / "straight", method, *saving)
     found = weights(tmp_path / "killed" / "checkpoint_last.pt")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
