@@ -35,7 +35,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "rdrop": {"rdrop_alpha": 4.0},
     "creat": CREAT_ARGS,
     "awp": {"awp_gamma": 0.1},
-    "sam": {"sam_rho": 0.5},
+    "sam": {"sam_rho": 0.2},  # 0.5 would magnify rounding tenfold, to more than bf16's tolerance
     "flooding": {"flood_level": 0.8},
 }
 
