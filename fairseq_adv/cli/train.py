@@ -131,23 +131,24 @@ def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]
 def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes."""
     from fairseq_adv.data.io import atomic_folder
-    from fairseq_adv.data.tokenizers import FILES, FOLDER
+    from fairseq_adv.data.tokenizers import FOLDER
+    from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 
     save = Path(os.path.abspath(options.value("--save-dir")))
     target, source = save / FOLDER, data / FOLDER
     is_new = options.has("--allow-changed-options", *OTHER_STARTS)
     if not is_new and target.is_dir() and (save / "checkpoint_last.pt").is_file():
         return  # the run resumes with it, or is refused
-    names = [path.name for path in source.iterdir()] if source.is_dir() else []
+    files = list(source.iterdir()) if source.is_dir() else []
     has_tokenizer = kind_of(options.value("--task")) in ("questions", "tokens")
-    if not names and has_tokenizer and options.has("--tokenizer-dir"):
-        source = Path(options.value("--tokenizer-dir"))
-        names = [name for name in FILES if (source / name).is_file()]
-    if not names:
+    told = options.value("--tokenizer-dir") if has_tokenizer else ""
+    if not files and not told:
         return
     with atomic_folder(target) as beside:
-        for name in names:
-            shutil.copyfile(source / name, beside / name)
+        for path in files:
+            shutil.copyfile(path, beside / path.name)
+        if not files:
+            save_tokenizer(beside, tokenizer_for_encoder(Path(told)))
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run
 
 

@@ -555,6 +555,21 @@ def test_an_alberts_tokenizer_is_kept(tmp_path: Path) -> None:
     assert kept.options == {"do_lower_case": False, "keep_accents": False}
 
 
+def test_the_tokenizer_of_a_hugging_face_folder_is_kept(tmp_path: Path) -> None:
+    """With its vocabulary, which is in config.json there: predict reads the copy without it."""
+    from hf_encoders import save_encoder
+
+    from fairseq_adv.cli.train import _save_tokenizer
+    from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+
+    save_encoder(tmp_path / "encoder", "bert")
+    encoder = str(tmp_path / "encoder")
+    words = ["--task", "tagging", "--tokenizer-dir", encoder, "--save-dir", str(tmp_path / "out")]
+    _save_tokenizer(tmp_path, TrainOptions(words))
+    kept = tokenizer_for_encoder(tmp_path / "out" / "tokenizer")
+    assert kept.fingerprint() == tokenizer_for_encoder(Path(encoder)).fingerprint()
+
+
 def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     """The updates are counted by sentences, the best checkpoint is chosen by F1, the tokenizer is kept."""
     data = write_tags(tmp_path / "tags", train=11)

@@ -8,11 +8,6 @@ HF_VOCABULARY = "hf_vocabulary.json"
 """Next to a tokenizer.json that was saved from a Hugging Face folder: what is not in it."""
 FOLDER = "tokenizer"
 """The folder of a tokenizer next to prepared data or a trained model."""
-FILES = (
-    "dict.txt", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "spiece.model", "encoder.json",
-    "vocab.bpe", HF_VOCABULARY,
-)  # fmt: skip
-"""The files of a tokenizer that a folder may have."""
 
 
 def is_hugging_face(folder: Path) -> bool:
