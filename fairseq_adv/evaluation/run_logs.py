@@ -88,7 +88,8 @@ def logged_options(path: Path, section: str) -> dict[str, str]:
         section: such as "criterion"; its ``_name`` is included. If the run was started several times, the
             last start that trained is used.
     """
-    found = re.findall(rf"'{section}': \{{([^{{}}]*)\}}", "\n".join(_until_last_numbers(path)))
+    value = r"""(?:'[^']*'|"[^"]*"|[^{}'"])*"""  # texts may have braces: 'optimizer_overrides': '{}'
+    found = re.findall(rf"'{section}': \{{({value})\}}", "\n".join(_until_last_numbers(path)))
     pairs = re.findall(r"'(\w+)': ('[^']*'|\[[^\]]*\]|[^,]+)", found[-1]) if found else []
     return {name: value.strip("'") for name, value in pairs}
 

@@ -21,10 +21,15 @@ HOW = Attack(epsilon=0.4, step_size=0.2, steps=2)
 SIZES = "steps 3, lr 0.1, max-norm 0.6, init-mag 0.2"
 
 
-def write_log(folder: Path, *lines: Any, criterion: str = "'_name': 'sentence_prediction'") -> Path:
+def write_log(
+    folder: Path, *lines: Any, criterion: str = "'_name': 'sentence_prediction'", best: str = "accuracy"
+) -> Path:
     """A run's folder with such a log; a line is a text or the values of a JSON object."""
     folder.mkdir()
-    first = "{'checkpoint': {'best_checkpoint_metric': 'accuracy', 'maximize_best_checkpoint_metric': True}, "
+    first = (
+        f"{{'checkpoint': {{'optimizer_overrides': '{{}}', 'best_checkpoint_metric': '{best}', "
+        "'maximize_best_checkpoint_metric': True}, "
+    )
     rows = [first + f"'criterion': {{{criterion}}}}}", *lines]
     text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
     (folder / "train.log").write_text(text)
@@ -88,6 +93,13 @@ def test_the_last_of_equal_scores_is_the_best_checkpoint_s(tmp_path: Path) -> No
     found = summarise(write_log(tmp_path / "a", *lines))
     assert (found.score, found.epoch, found.loss, found.updates) == (80, 2, 2 * math.log(2), 30)
     assert math.isnan(found.seconds_per_update)
+
+
+def test_the_score_is_the_one_that_chose_the_best_checkpoint(tmp_path: Path) -> None:
+    """Tags and spans log the accuracy of words or windows, too."""
+    lines = [valid(10, loss=1, accuracy=90, f1=40), valid(20, loss=1, accuracy=91, f1=30)]
+    found = summarise(write_log(tmp_path / "a", *lines, best="f1"))
+    assert (found.metric, found.score, found.epoch) == ("f1", 40, 1)
 
 
 def test_a_score_that_is_not_there_is_no_error(tmp_path: Path) -> None:
