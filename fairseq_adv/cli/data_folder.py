@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.choices.question_layouts import is_regents, is_swag
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.squad import squad_files
+from fairseq_adv.data.spans.squad import find_squad, read_squad, squad_files
 from fairseq_adv.data.tables.split_files import find_split_file, split_files
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import ENDINGS, read_rows
@@ -116,8 +116,10 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
         is_cut = options.value(mode, "none") == "none" and length > 0
         return [-(-tokens // length) for _, tokens in shards] if is_cut else None
     if kind == "tokens":
+        if options.value("--task") == "span_qa":
+            return [_count_windows(options, find_squad(folders[0], split))]
         tagged = _find_tagged(folders[0])
-        return None if tagged is None else [len(read_rows(tagged))]  # spans are cut into windows later
+        return None if tagged is None else [len(read_rows(tagged))]
     paths = [_find_questions(folder) for folder in folders] if kind == "questions" else []
     counts = [_count_questions(path) for path in paths if path is not None]
     given = options.value("--sampling-weights") or ":".join("1" for _ in counts)
@@ -126,6 +128,20 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
         if counts and len(counts) == len(folders) == len(weights):
             return [sum(round(weight * count) for weight, count in zip(weights, counts))]
     return None
+
+
+def _count_windows(options: TrainOptions, squad: Path) -> int:
+    """Into how many windows the task cuts the contexts of a file."""
+    from fairseq_adv.data.spans.spans_dataset import cut_into_windows
+    from fairseq_adv.tasks.span_qa import SpanQAConfig, SpanQATask
+
+    cfg = SpanQAConfig(data=str(squad.parent), tokenizer_dir=options.value("--tokenizer-dir") or None)
+    for name in ("max_positions", "window_tokens", "window_overlap"):
+        option = f"--{name.replace('_', '-')}"
+        if options.value(option):
+            setattr(cfg, name, options.number(option))
+    task = SpanQATask.setup_task(cfg)
+    return len(cut_into_windows(read_squad(squad), task.tokenizer, task.longest, cfg.window_overlap).question)
 
 
 def _index_counts(path: Path) -> tuple[int, int]:

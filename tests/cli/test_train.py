@@ -591,10 +591,13 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     assert (tmp_path / "answers" / "predictions.tsv").is_file()
 
 
-def test_spans_need_the_number_of_updates(tmp_path: Path) -> None:
-    """Their windows are made later."""
-    data = write_spans(tmp_path / "spans")
-    with pytest.raises(ValueError, match="Pass --max-update"):
-        options_of(data, None, *SIZES.split())
-    found = options_of(data, None, *SIZES.split(), "--max-update", "30")
-    assert (found["--task"], found["--total-num-update"]) == ("span_qa", "30")
+def test_the_updates_of_spans_are_counted_by_windows(tmp_path: Path) -> None:
+    """A long context is several rows, and a mini-batch's rows are windows."""
+    data = write_spans(tmp_path / "spans", train=11)
+    run = build(train_args(data, None, "standard", task="span_qa"))
+    windows = len(run.task.dataset("train"))
+    assert windows > 11
+    given = ["--max-positions", "24", "--window-tokens", "12", "--window-overlap", "2", "--batch-size", "1"]
+    found = options_of(data, None, *SIZES.split(), *given)
+    assert (found["--task"], found["--best-checkpoint-metric"]) == ("span_qa", "f1")
+    assert found["--total-num-update"] == str(3 * windows)
