@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -14,13 +13,12 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import find_squad, read_squad, squad_files
 from fairseq_adv.data.tables.split_files import find_split_file, split_files
 from fairseq_adv.data.tables.table_files import read_table
-from fairseq_adv.data.tags.columns import ENDINGS, read_rows
+from fairseq_adv.data.tags.columns import ENDINGS, cells_of, is_comment, read_rows
+from fairseq_adv.data.tags.schemes import is_tag
 from fairseq_adv.data.workspace import read_manifest
 
 if TYPE_CHECKING:
     from .train_command import TrainOptions
-
-_TAG = re.compile(r"O|[BIES]-\S+")
 
 
 def detect_task(folder: Path) -> str:
@@ -119,7 +117,7 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
         if options.value("--task") == "span_qa":
             return [_count_windows(options, find_squad(folders[0], split))]
         tagged = _find_tagged(folders[0])
-        return None if tagged is None else [len(read_rows(tagged))]
+        return None if tagged is None else [len(read_rows(tagged, tell=False))]
     paths = [_find_questions(folder) for folder in folders] if kind == "questions" else []
     counts = [_count_questions(path) for path in paths if path is not None]
     given = options.value("--sampling-weights") or ":".join("1" for _ in counts)
@@ -175,8 +173,9 @@ def _find_tagged(folder: Path) -> Path | None:
     if path is None:
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
-        cells = next((line for line in file if line.strip()), "").split()
-    return path if len(cells) > 1 and _TAG.fullmatch(cells[-1]) else None
+        rows = (cells_of(line.strip("\ufeff\n")) for line in file)
+        cells = next((cells for cells in rows if cells and not is_comment(cells)), [])
+    return path if len(cells) > 1 and is_tag(cells[-1]) else None
 
 
 def _has_table_of_questions(folder: Path) -> bool:

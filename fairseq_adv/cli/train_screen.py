@@ -34,6 +34,7 @@ _TOLD = (
     "fairseq_adv.fairseq_patches.signals",
     "fairseq_adv.training.restart",
     "fairseq_adv.accordance.flood_level",
+    "fairseq_adv.data.tags.columns",
 )
 _DONE = re.compile(r"done training in [\d.]+ seconds(\. )?")
 
@@ -58,6 +59,7 @@ class TrainScreen(logging.Handler):
         super().__init__(logging.INFO)
         self._log, self._encoder = log, encoder
         self._warnings: list[str] = []
+        self._told: set[str] = set()
         self._patches = ExitStack()
         self._trainer: Trainer | None = None
         self._bar: Any = None
@@ -101,7 +103,8 @@ class TrainScreen(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = record.getMessage()
         if record.levelno < logging.WARNING:
-            if record.name in _TOLD:
+            if record.name in _TOLD and text not in self._told:
+                self._told.add(text)
                 self._show(text)
         elif record.name != "py.warnings" and (text := _DONE.sub("", text)) not in self._warnings:
             self._warnings.append(text)

@@ -160,6 +160,8 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     conll.mkdir()
     (conll / "eng.train").write_text("-DOCSTART- -X- O O\n\nEU NNP I-NP I-ORG\nrejects VBZ I-VP O\n")
     assert detect_task(conll) == "tagging"
+    (conll / "eng.train").write_text("# id a-1\n#tag O\n")
+    assert detect_task(conll) == "tagging"
     glue = tmp_path / "glue"
     glue.mkdir()
     (glue / "train.tsv").write_text("sentence\tlabel\na fine film\t1\n")  # not yet prepared

@@ -1,18 +1,22 @@
 """Sentences in columns, as in CoNLL's shared tasks: one word per line, its tag in the last column.
 
 Columns are separated by tabs, or by spaces in a file without tabs. A blank line, or one that begins with
--DOCSTART-, ends a sentence. CoNLL-2003 calls its files eng.train, eng.testa (for validation) and eng.testb.
+-DOCSTART-, ends a sentence. Lines before a sentence that begin with # are comments, unless they end in a tag
+as a word's do. CoNLL-2003 calls its files eng.train, eng.testa (for validation) and eng.testb.
 """
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import List, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tags.schemes import as_iob2
+from fairseq_adv.data.tags.schemes import as_iob2, is_tag
+
+logger = logging.getLogger(__name__)
 
 ENDINGS = (".tsv", ".txt", ".conll", ".iob", ".bio", ".train", ".testa", ".testb")
 DOCUMENT = "-DOCSTART-"
@@ -52,16 +56,23 @@ def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
     return [TaggedSentence(of, its, path, line) for of, its, (line, _) in zip(words, tags, rows)]
 
 
-def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
-    """The line number of each sentence's first word, and the columns of its words."""
+def read_rows(path: Path, tell: bool = True) -> List[Tuple[int, List[List[str]]]]:
+    """The line number of each sentence's first word, and the columns of its words.
+
+    Args:
+        tell: log how many lines are comments.
+    """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     rows: List[Tuple[int, List[List[str]]]] = []
-    columns, is_open = 0, False
+    columns, comments, is_open = 0, 0, False
     for line, text in enumerate(text_lines(path), start=1):
         cells = cells_of(text.lstrip("\ufeff") if line == 1 else text)
         if not cells or cells[0] == DOCUMENT:
             is_open = False
+            continue
+        if not is_open and is_comment(cells):
+            comments += 1
             continue
         columns = columns or len(cells)
         if len(cells) != columns or not all(cells):
@@ -75,7 +86,15 @@ def read_rows(path: Path) -> List[Tuple[int, List[List[str]]]]:
         is_open = True
     if not rows:
         raise DataError(f"{path}: no words found")
+    if comments and tell:
+        logger.info("%s: left out %d comment lines, which begin with #", path, comments)
     return rows
+
+
+def is_comment(cells: List[str]) -> bool:
+    """Whether a line before a sentence is a comment, such as CoNLL-U's ``# sent_id = 1``, and not a word with
+    its tag."""
+    return len(cells) > 1 and cells[0].startswith("#") and not is_tag(cells[-1])
 
 
 def cells_of(line: str) -> List[str]:

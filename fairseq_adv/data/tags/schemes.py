@@ -66,11 +66,16 @@ def _complete(tags: Sequence[str]) -> List[str]:
     return found
 
 
+def is_tag(text: str) -> bool:
+    """Whether this is a tag in one of the schemes."""
+    prefix, _, kind = text.partition("-")
+    return text == OUTSIDE or (prefix in _IOB2_OF and kind != "")
+
+
 def check_tags(sentences: Lines, path: Path) -> None:
     """Raises DataError, naming the line, for a tag that is invalid in every scheme."""
     for line, tag, _ in _tags(sentences):
-        prefix, _, kind = tag.partition("-")
-        if tag != OUTSIDE and not (prefix in _IOB2_OF and kind):
+        if not is_tag(tag):
             raise DataError(
                 f"{path}:{line}: {tag!r} is not a tag. Write O, or B-, I-, E- or S- followed by the entity's "
                 "type, in the last column."

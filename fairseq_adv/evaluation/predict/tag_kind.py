@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tags.columns import TaggedSentence, cells_of, read_rows
+from fairseq_adv.data.tags.columns import DOCUMENT, TaggedSentence, cells_of, read_rows
 from fairseq_adv.data.tags.schemes import OUTSIDE
 from fairseq_adv.data.tags.tags_dataset import TagsDataset
 from fairseq_adv.evaluation.entity_report import entity_report
@@ -48,7 +48,7 @@ class TagAnswers:
         }
         lines = []
         for number, line in enumerate(text_lines(self.sentences[0].path), start=1):
-            tag = tag_of.get(number, OUTSIDE if cells_of(line) else "")
+            tag = tag_of.get(number, OUTSIDE if cells_of(line)[:1] == [DOCUMENT] else "")
             separator = " " if " " in line and "\t" not in line else "\t"
             lines.append(f"{line}{separator}{tag}\n" if tag else f"{line}\n")
         return {file: "".join(lines)}

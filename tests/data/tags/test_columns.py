@@ -35,6 +35,15 @@ def test_conll_2003(tmp_path: Path) -> None:
     assert second.words == ("Peter",) and second.tags == ("B-PER",)
 
 
+def test_comments_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """As in CoNLL-U and MultiCoNER. A word may begin with #, also a sentence's first."""
+    text = "# id a-1\tdomain=train\n#tag\tO\n# a\tO\n\n# sent_id = 2\n# text = b\n#\tB-X\n"
+    with caplog.at_level("INFO", "fairseq_adv"):
+        first, second = read_columns(written(tmp_path, text))
+    assert (first.words, first.line, second.words, second.line) == (("#tag", "# a"), 2, ("#",), 7)
+    assert caplog.messages == [f"{tmp_path}/train.tsv: left out 3 comment lines, which begin with #"]
+
+
 def test_tabs_white_space_in_a_word_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:
     text = "\ufeffa\tB-X\r\n\u00a0b c\u2028\tI-X\r\n \r\n\r\nd\tO\r\n"
     first, second = read_columns(written(tmp_path, text))

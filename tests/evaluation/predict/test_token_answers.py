@@ -66,12 +66,12 @@ def test_tags_stand_in_a_column_beside_the_input(tagging: Path, tmp_path: Path) 
     assert again.file.read_text() == found.file.read_text()
 
 
-def test_words_alone_blanks_and_documents(tagging: Path, tmp_path: Path) -> None:
+def test_words_alone_blanks_comments_and_documents(tagging: Path, tmp_path: Path) -> None:
     data = tagging.parent / "data"
-    (data / "other.txt").write_text("-DOCSTART- -X- O\n\nw1 NN O\n\n\nw2_w2 NN B-Gene\nw3 NN O\n")
+    (data / "other.txt").write_text("-DOCSTART- -X- O\n\nw1 NN O\n\n# id 2\nw2_w2 NN B-Gene\nw3 NN O\n")
     found = answered(tagging, tmp_path, "tagging", "other")
     lines = found.file.read_text().split("\n")
-    assert lines[0] == "-DOCSTART- -X- O O" and lines[1] == lines[3] == lines[4] == ""
+    assert lines[0] == "-DOCSTART- -X- O O" and lines[1] == lines[3] == "" and lines[4] == "# id 2"
     assert lines[5].startswith("w2_w2 NN B-Gene ") and len(lines[5].split(" ")) == 4
     alone = answered(tagging, tmp_path, "tagging", "test")
     assert alone.file.name == "predictions.tsv" and alone.measured == {}
