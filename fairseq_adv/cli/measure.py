@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import temperature_file
@@ -14,11 +15,15 @@ from .number_types import count, positive
 from .script import VerbParser
 from .shared_options import add_shared, add_unit, check_unit
 
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.class_report import Report
+
 VALIDATE = """\
 Prints a checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats.
 
 Task, criterion, sizes and data are taken from the checkpoint. For a classifier of texts also precision,
-recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE).
+recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE); for a tagger
+precision, recall and F1 of each type of entities.
 
 --calibrate fits a temperature, by which logits are divided, and stores it beside the checkpoint, as
 CHECKPOINT.temperature.json. predict and load then give calibrated probabilities, export writes it into
@@ -49,17 +54,19 @@ def validate(args: argparse.Namespace) -> None:
     found = validation.evaluate(
         args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision
     )
-    scores, report, temperature = found.scores, found.report(), found.temperature
+    scores, temperature = found.scores, found.temperature
+    report: Report | None = found.report() or found.entities
+    more = {} if report is None else report.values()
     if args.calibrate:
         temperature = validation.calibrate(Path(args.checkpoint), found, args.split)
     scaled = found.report(temperature)
     if args.json:
-        more = {} if report is None or scaled is None else report.values()
         if scaled is not None and temperature != 1:
             more |= {"temperature": temperature, "calibrated_ece": scaled.ece}
         print(json.dumps({**scores, **more}))
         return
     print(f"{args.split}: {scores.pop('examples')} examples, losses in nats")
+    scores = {name: value for name, value in scores.items() if name not in more}  # those of the report
     width = max(map(len, scores))
     for name, value in scores.items():
         print(
@@ -67,12 +74,11 @@ def validate(args: argparse.Namespace) -> None:
             if name in validation.IN_BITS
             else f"  {name:{width}}  {value:.2f}"
         )
-    if report is None or scaled is None:
-        return
-    print("", *report.lines(), sep="\n")
+    if report is not None:
+        print("", *report.lines(), sep="\n")
     if args.calibrate:
         print(f"wrote {temperature_file(Path(args.checkpoint))}, which predict, load and export use")
-    if temperature != 1:
+    if scaled is not None and temperature != 1:
         print(f"ECE at the temperature {temperature:.3f}: {scaled.ece:.4f}")
 
 

@@ -5,9 +5,10 @@ label and its probability. --input reads a file and prints a TSV, or writes it t
 
 Prepared data: --data DIR answers a split and writes OUT/predictions.tsv, with the probability of each class
 (for tags, the words with their tags; for spans of contexts, OUT/predictions.json).
-Where right answers are known (a split with labels; --label COLUMN of a file), it prints scores and, for
-classes, precision, recall and F1 of each, the confusion matrix and the calibration error. Probabilities are
-those at the temperature of validate --calibrate, if it is stored beside the checkpoint; an ensemble has none.
+Where right answers are known (a split with labels; --label COLUMN of a file, for tags the number of the
+column), it prints scores; for classes, and types of entities, also precision, recall and F1 of each; for
+classes the confusion matrix and the calibration error too. Probabilities are those at the temperature of
+validate --calibrate, if it is stored beside the checkpoint; an ensemble has none.
 With --task, it writes the benchmark's own file format instead. The scores of each model are kept in
 OUT/scores. Models that already have scores there are not run again; --scores adds the scores of other runs to
 the ensemble.
@@ -28,7 +29,8 @@ Examples:
   fairseq-adv predict wsc.pt --task WNLI --data WSC --wnli-test glue_data/WNLI/test.tsv --out answers
   fairseq-adv predict arc.pt --task arc --data arc/ARC-Easy --split valid --out answers
   fairseq-adv predict squad.pt --task squad --data squad --split valid --out answers
-  fairseq-adv predict ner.pt --task tagging --data NCBI-disease --out answers
+  fairseq-adv predict ner.pt --data NCBI-disease --out answers
+  fairseq-adv predict ner.pt --input devel.tsv --label 2 --out answers
   fairseq-adv predict mnli.pt --task HANS --input heuristics_evaluation_set.txt
   fairseq-adv predict anli.pt --task ANLI --input anli_v1.0 --split dev --out answers
   fairseq-adv predict rte.pt --task AdvGLUE-RTE --input dev.json --out answers
@@ -52,7 +54,7 @@ from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name
 from .shared_options import add_columns, add_running, add_shared, inference_config, label_map
 
 if TYPE_CHECKING:
-    from fairseq_adv.evaluation.class_report import ClassReport
+    from fairseq_adv.evaluation.class_report import Report
 
 _TASKS = (
     "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (with an MNLI model), QNLI (with a "
@@ -110,7 +112,6 @@ def predict(args: argparse.Namespace) -> None:
 
 def _answer_texts(args: argparse.Namespace) -> None:
     from fairseq_adv.data.io import atomic_write
-    from fairseq_adv.evaluation.predict.decisions import report_of
     from fairseq_adv.evaluation.predict.kinds import InputFile
     from fairseq_adv.evaluation.predict.loading import load
     from fairseq_adv.evaluation.predict.text_model import answer_lines
@@ -125,7 +126,7 @@ def _answer_texts(args: argparse.Namespace) -> None:
     columns = (args.text, args.text_pair, header, encoding, args.label, tuple(args.keep))
     answers = model.answer_file(InputFile(args.input, *columns))
     file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
-    contents, report = answers.files(file), report_of(answers)
+    contents, report = answers.files(file), answers.report()
     measured = answers.measured("") if args.label else {}
     if args.out is None:
         data_output().write(contents[file])
@@ -180,7 +181,7 @@ def _answer_split(args: argparse.Namespace) -> None:
 
 
 def _tell(
-    measured: Mapping[str, float], notes: Sequence[str], report: ClassReport | None, to: TextIO | None = None
+    measured: Mapping[str, float], notes: Sequence[str], report: Report | None, to: TextIO | None = None
 ) -> None:
     """Prints the scores, if right answers are known, to standard output or ``to``."""
     for name, value in measured.items():
@@ -196,7 +197,7 @@ def _print_json(
     rows: int,
     measured: Mapping[str, float],
     notes: Sequence[str],
-    report: ClassReport | None,
+    report: Report | None,
 ) -> None:
     found = {"file": None if file is None else str(file), "rows": rows, **measured, "notes": list(notes)}
     print(json.dumps({**found, **({} if report is None else report.values())}))

@@ -47,7 +47,7 @@ def squad(args: argparse.Namespace) -> None:
 
 
 TAGS = """\
-Scores predicted tags: precision, recall and F1 of the entities, by conlleval's rules.
+Scores predicted tags: precision, recall and F1 of the entities, of all and by type, by conlleval's rules.
 
 The last two columns of FILE are the gold tag and the predicted tag, as written by fairseq-adv predict --task
 tagging. An entity counts as correct if its words and its type are correct.
@@ -69,7 +69,10 @@ def tags_options(parser: VerbParser) -> None:
 def tags(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.entity_report import score_columns
 
-    _show(score_columns(args.file, args.strict), args.json)
+    report = score_columns(args.file, args.strict)
+    _show({**report.scores(), **(report.values() if args.json else {})}, args.json)
+    if not args.json:
+        print("", *report.lines(), sep="\n")
 
 
 def _show(report: Mapping[str, float], as_json: bool) -> None:

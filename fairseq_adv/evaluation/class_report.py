@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,17 @@ from fairseq_adv.evaluation.calibration import expected_calibration_error
 
 _WIDEST = 24  # characters of a name
 _LARGEST = 12  # classes of a matrix
-_COLUMNS = ("precision", "recall", "f1")
+COLUMNS = ("precision", "recall", "f1")
+
+
+class Report(Protocol):
+    """Scores of each class, or of each type of entities."""
+
+    def values(self) -> dict[str, Any]:
+        """For a program."""
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +66,26 @@ class ClassReport:
         """For a program: ``classes``, each with its scores and ``support``, ``confusion`` and ``ece``."""
         support = self.confusion.sum(axis=1).tolist()
         classes = {
-            name: {**dict(zip(_COLUMNS, row)), "support": rows}
+            name: {**dict(zip(COLUMNS, row)), "support": rows}
             for name, row, rows in zip(self.names, self.scores().tolist(), support)
         }
-        means = {name: dict(zip(_COLUMNS, row)) for name, row in self.means().items()}
+        means = {name: dict(zip(COLUMNS, row)) for name, row in self.means().items()}
         return {"classes": classes, **means, "confusion": self.confusion.tolist(), "ece": self.ece}
 
     def lines(self) -> list[str]:
         """For a terminal."""
-        names = [_shown(name) for name in self.names]
+        names = [shown_name(name) for name in self.names]
         width = max(len("weighted avg"), *map(len, names))
         support = self.confusion.sum(axis=1).tolist()
         rows = [*zip(names, self.scores().tolist(), support)]
         rows += [(name, row, sum(support)) for name, row in self.means().items()]
-        table = [f"{'':{width}}" + "".join(f"{column:>11}" for column in (*_COLUMNS, "rows"))]
-        table += [f"{name:{width}}" + "".join(f"{x:11.2f}" for x in row) + f"{n:11}" for name, row, n in rows]
-        return [*table, "", *self._confusions(names, width), "", f"ECE (15 bins): {self.ece:.4f}"]
+        return [
+            *score_table(rows, "rows", width),
+            "",
+            *self._confusions(names, width),
+            "",
+            f"ECE (15 bins): {self.ece:.4f}",
+        ]
 
     def _confusions(self, names: list[str], width: int) -> list[str]:
         """The matrix, or the most frequent confusions of many classes."""
@@ -106,7 +120,16 @@ def class_report(
     return ClassReport(names, confusion, expected_calibration_error(probabilities, rows))
 
 
-def _shown(name: str) -> str:
+def score_table(rows: Sequence[tuple[str, Sequence[float], int]], counted: str, width: int) -> list[str]:
+    """Lines of a name, its precision, recall and F1, and the number of what is counted."""
+    head = f"{'':{width}}" + "".join(f"{column:>11}" for column in (*COLUMNS, counted))
+    return [
+        head,
+        *(f"{name:{width}}" + "".join(f"{x:11.2f}" for x in row) + f"{n:11}" for name, row, n in rows),
+    ]
+
+
+def shown_name(name: str) -> str:
     """A class's name in one line of a table, whatever it has."""
     text = printable(" ".join(name.split())) or "''"
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"

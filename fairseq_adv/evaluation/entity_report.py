@@ -2,22 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_rows
 from fairseq_adv.data.tags.schemes import as_iob2, check_tags, iob2_of, predicted_as_iob2, tag_names, types_of
+from fairseq_adv.evaluation.class_report import COLUMNS, score_table, shown_name
 from fairseq_adv.objectives.entities import count_entities, scores_of
+
+
+@dataclass(frozen=True)
+class EntityReport:
+    """Precision, recall and F1 x 100 of the entities, over all types and of each.
+
+    Attributes:
+        counts: by type: how many entities are correct, predicted, and in the data.
+        accuracy: of the words, x 100.
+    """
+
+    counts: Mapping[str, Sequence[int]]
+    accuracy: float
+
+    def scores(self) -> dict[str, float]:
+        """``precision``, ``recall`` and ``f1``, micro-averages; the number of entities, ``total``; and
+        ``accuracy``."""
+        overall = [sum(of) for of in zip((0, 0, 0), *self.counts.values())]
+        return {**dict(zip(COLUMNS, scores_of(*overall))), "total": overall[2], "accuracy": self.accuracy}
+
+    def values(self) -> dict[str, Any]:
+        """For a program: ``entities``, each type with its scores and ``support``; if there are several types,
+        also the scores with the suffix ``_TYPE``."""
+        scores = {name: dict(zip(COLUMNS, scores_of(*of))) for name, of in self.counts.items()}
+        found: dict[str, Any] = {
+            "entities": {name: {**of, "support": self.counts[name][2]} for name, of in scores.items()}
+        }
+        if len(scores) > 1:
+            for name, of in scores.items():
+                found.update({f"{column}_{name}": value for column, value in of.items()})
+                found[f"total_{name}"] = self.counts[name][2]
+        return found
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        rows = [(shown_name(name), scores_of(*of), of[2]) for name, of in self.counts.items()]
+        return score_table(rows, "entities", max([len(name) for name, _, _ in rows], default=0))
 
 
 def entity_report(
     gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], strict: bool = False
-) -> dict[str, float]:
-    """``precision``, ``recall`` and ``f1`` x 100 of the entities, ``accuracy`` of the words, the number of
-    entities, ``total``; if there are several types, also the scores of each, with the suffix ``_TYPE``.
+) -> EntityReport:
+    """The report of some sentences.
 
     Args:
         gold: the gold tags of each sentence, in IOB2.
@@ -31,20 +70,11 @@ def entity_report(
         torch.tensor([numbers[tag] for tags in side for tag in tags])
         for side in (gold, predicted_as_iob2(predicted, strict), [map(iob2_of, tags) for tags in predicted])
     )
-    counts = count_entities(ours, right, where, len(types), strict)
-    report: dict[str, float] = {}
-    each = [(f"_{one}", counts[:, k]) for k, one in enumerate(types)] if len(types) > 1 else []
-    for suffix, of in [("", counts.sum(dim=1)), *each]:
-        precision, recall, f1 = scores_of(*of.tolist())
-        report.update({
-            f"precision{suffix}": precision, f"recall{suffix}": recall, f"f1{suffix}": f1,
-            f"total{suffix}": int(of[2]),
-        })  # fmt: skip
-    report["accuracy"] = 100.0 * float((words == right).double().mean())
-    return report
+    counts = count_entities(ours, right, where, len(types), strict).T.tolist()
+    return EntityReport(dict(zip(types, counts)), 100.0 * float((words == right).double().mean()))
 
 
-def score_columns(path: Path, strict: bool = False) -> dict[str, float]:
+def score_columns(path: Path, strict: bool = False) -> EntityReport:
     """The report of a file whose last two columns are the gold tag and the predicted tag."""
     rows = read_rows(path)
     if len(rows[0][1][0]) < 3:

@@ -20,8 +20,10 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature, save_temperature
 from fairseq_adv.evaluation.calibration import fit_temperature, softmax
 from fairseq_adv.evaluation.class_report import ClassReport, class_report
+from fairseq_adv.evaluation.entity_report import EntityReport
 from fairseq_adv.evaluation.predict.text_kind import known_labels
 from fairseq_adv.evaluation.trained import Trained, load
+from fairseq_adv.objectives.tags import Tags
 
 # Logged by fairseq and the criterions in bits: log2(e) times the training loss.
 IN_BITS = ("loss", "nll_loss", "task_loss")
@@ -37,6 +39,7 @@ class Validated:
         logits: (n, C) fp32 of the rows with a known class.
         right: (n,) their classes.
         temperature: the one stored beside the checkpoint, or 1. It changes none of the above.
+        entities: of a tagger, if the split has tags.
     """
 
     scores: dict[str, float]
@@ -44,6 +47,7 @@ class Validated:
     logits: npt.NDArray[np.float32]
     right: npt.NDArray[np.int64]
     temperature: float = 1.0
+    entities: EntityReport | None = None
 
     def report(self, temperature: float = 1.0) -> ClassReport | None:
         """The report with probabilities at a temperature; ``None`` if there are no classes or rows."""
@@ -106,7 +110,11 @@ def evaluate(
     scores.update({name: scores[name] * math.log(2) for name in IN_BITS if name in scores})
     scores = {"examples": examples, **{n: v for n, v in scores.items() if n not in ("wps", "wpb", "bsz")}}
     if not names:
-        return Validated(scores, [], np.zeros((0, 0), np.float32), np.zeros(0, np.int64))
+        entities = None
+        if isinstance(trained.objective, Tags) and not math.isnan(scores.get("f1", math.nan)):
+            entities = EntityReport(trained.objective.entities(logs), scores["accuracy"])
+        empty = np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
+        return Validated(scores, [], *empty, entities=entities)
     found, classes = torch.cat(logits).numpy(), torch.cat(right).numpy()
     return Validated(scores, names, found, classes, read_temperature(trained.path))
 

@@ -78,6 +78,13 @@ class Tags(TokenLevel):
         """The entropy of the tags."""
         return scores.entropy(meters, self.classes())
 
+    def entities(self, logging_outputs: list[dict[str, Any]]) -> dict[str, list[int]]:
+        """For each type, the number of entities that are correct, predicted, and in the data."""
+        return {
+            one: [sum(int(log.get(f"{name} of {one}", 0)) for log in logging_outputs) for name in _COUNTS]
+            for one in self.task.types
+        }
+
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``accuracy`` of the words; in validation ``precision``, ``recall`` and ``f1`` of the

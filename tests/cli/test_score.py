@@ -57,6 +57,12 @@ def test_entities_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (report["precision"], report["recall"], report["f1"]) == pytest.approx((200 / 3, 100.0, 80.0))
     assert (report["precision_X"], report["f1_Y"], report["total"]) == (50.0, 100.0, 2)
     assert report["accuracy"] == 50.0
+    assert report["entities"]["Y"] == {"precision": 100.0, "recall": 100.0, "f1": 100.0, "support": 1}
+    table = CommandMain("score tags", capsys)(path).stdout.splitlines()
+    assert table[:1] + table[-2:] == [
+        "precision  66.67", "X      50.00     100.00      66.67          1",
+        "Y     100.00     100.00     100.00          1",
+    ]  # fmt: skip
     strict = scored(capsys, "tags", path, "--strict")
     assert (strict["f1_Y"], strict["recall"], strict["precision"]) == (0.0, 50.0, 50.0)
 

@@ -63,7 +63,9 @@ def test_random_tags_of_other_programs(scheme: str, is_strict: bool) -> None:
     predicted = [random_tags(rng, scheme) for _ in range(400)]
     theirs = [strict(tags, scheme) if is_strict else lenient(tags) for tags in predicted]
     gold = [gold_of(found, len(tags)) for found, tags in zip(theirs, predicted)]
-    report = entity_report(gold, predicted, is_strict)
+    found = entity_report(gold, predicted, is_strict)
+    report = {**found.scores(), **found.values()}
+    assert found.values()["entities"]["X"]["support"] == report["total_X"]
     there = [lenient(tags) for tags in gold]
     for suffix, kinds in (("", "XY"), ("_X", "X"), ("_Y", "Y")):
         one, other, both = (
@@ -87,8 +89,21 @@ def test_random_tags_of_other_programs(scheme: str, is_strict: bool) -> None:
 )
 def test_by_hand(predicted: str, gold: str, default: float, strictly: float) -> None:
     sentences = [gold.split()], [predicted.split()]
-    assert entity_report(*sentences)["f1"] == pytest.approx(default)
-    assert entity_report(*sentences, strict=True)["f1"] == pytest.approx(strictly)
+    assert entity_report(*sentences).scores()["f1"] == pytest.approx(default)
+    assert entity_report(*sentences, strict=True).scores()["f1"] == pytest.approx(strictly)
+
+
+def test_a_table_by_type() -> None:
+    report = entity_report([["B-Gene", "I-Gene", "B-\x1b[2J"]], [["B-Gene", "I-Gene", "O"]])
+    assert [line.split() for line in report.lines()] == [
+        ["precision", "recall", "f1", "entities"],
+        ["\\x1b[2J", "0.00", "0.00", "0.00", "1"],
+        ["Gene", "100.00", "100.00", "100.00", "1"],
+    ]
+    assert report.values()["entities"]["Gene"] == {
+        "precision": 100.0, "recall": 100.0, "f1": 100.0, "support": 1,
+    }  # fmt: skip
+    assert len(entity_report([["O"]], [["O"]]).lines()) == 1
 
 
 @pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])

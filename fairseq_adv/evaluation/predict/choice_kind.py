@@ -40,7 +40,7 @@ class ChoiceKind:
 
     def read(self, file: InputFile) -> list[Question]:
         """The questions of a file that ``prepare choices`` reads; their answers don't matter."""
-        only_a_path(file, self.takes, can_keep=True)
+        only_a_path(file, self.takes, "keep")
         return read_any_questions(file.path, file.path.stem)
 
     @staticmethod

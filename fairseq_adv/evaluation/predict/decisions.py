@@ -94,22 +94,21 @@ class Decisions:
         scale = "STS-B" if self.scores.kind == "values" else task
         return measure(scale, self.answers, gold, self.tied & (self.scores.kind == "choices"))
 
+    def report(self) -> ClassReport | None:
+        """Of the rows whose right class is known; ``None`` if there are none, or no classes."""
+        if self.scores.kind != "classes":
+            return None
+        names = self.scores.labels[0].tolist()
+        gold = self.scores.gold.tolist() if self.gold is None else self.gold
+        rows = [row for row, right in enumerate(gold) if right in names]
+        right, found = ([names.index(of[row]) for row in rows] for of in (gold, self.answers))
+        return class_report(names, right, found, self.scores.shares()[rows]) if rows else None
+
 
 def combine(members: Sequence[Any], vote: bool = False) -> Answers:
     """The answers of one model, or to the scores of several together."""
     answers: Answers = decide(join(members), vote) if isinstance(members[0], Scores) else members[0]
     return answers
-
-
-def report_of(answers: Answers) -> ClassReport | None:
-    """Of the rows whose right class is known; ``None`` if there are none, or no classes."""
-    if not isinstance(answers, Decisions) or answers.scores.kind != "classes":
-        return None
-    names = answers.scores.labels[0].tolist()
-    gold = answers.scores.gold.tolist() if answers.gold is None else answers.gold
-    rows = [row for row, right in enumerate(gold) if right in names]
-    right, found = ([names.index(of[row]) for row in rows] for of in (gold, answers.answers))
-    return class_report(names, right, found, answers.scores.shares()[rows]) if rows else None
 
 
 def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:

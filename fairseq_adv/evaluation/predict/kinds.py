@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import PlacedRow, text_cell
+from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.trained import Trained
@@ -40,16 +41,22 @@ class InputFile:
     # whether the first row of a csv or tsv names the columns; otherwise they are "1", "2", …
     header: bool = True
     encoding: str = "utf-8"  # of a csv, tsv or text file
-    label: str | None = None  # the column of the right answers, for a report
+    label: str | None = None  # the column of the right answers, for a report; of tags, its number from 1
     keep: tuple[str, ...] = ()  # columns, or keys, to write beside the answers
 
 
-def only_a_path(file: InputFile, takes: str, can_keep: bool = False) -> None:
-    """Raises DataError for options that describe a table of texts, or columns to keep if none can be."""
-    if (replace(file, keep=()) if can_keep else file) != InputFile(file.path):
-        kept = "" if can_keep or not file.keep else "--keep, "
+def only_a_path(file: InputFile, takes: str, *read: str) -> None:
+    """Raises DataError for options that describe a table of texts.
+
+    Args:
+        read: "keep" or "label", if this kind reads it.
+    """
+    plain = InputFile(file.path)
+    if replace(file, **{name: getattr(plain, name) for name in read}) != plain:
+        kept = "--keep, " if file.keep and "keep" not in read else ""
+        label = "" if "label" in read else "--label, "
         raise DataError(
-            f"{file.path}: {kept}--text, --text-pair, --label, --no-header and --encoding are for models of "
+            f"{file.path}: {kept}--text, --text-pair, {label}--no-header and --encoding are for models of "
             f"texts, but this one takes {takes}. Leave them out."
         )
 
@@ -120,6 +127,9 @@ class Answers(Protocol):
 
     def measured(self, task: str) -> dict[str, float]:
         """Scores x 100 as a value of ``--task`` defines them, if right answers are known."""
+
+    def report(self) -> Report | None:
+        """The scores of each class or type, if there are some and right answers are known."""
 
 
 def predictions_at_tokens(trained: Trained, dataset: Any, progress: bool) -> Iterator[tuple[Sample, Tensor]]:

@@ -13,10 +13,10 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, sha256_of
 from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.workspace import differences
-from fairseq_adv.evaluation.class_report import ClassReport
+from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, prediction_task
-from fairseq_adv.evaluation.predict.decisions import Decisions, combine, report_of
+from fairseq_adv.evaluation.predict.decisions import Decisions, combine
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores, join
 from fairseq_adv.evaluation.predict.glue_rows import qnli_rows, wnli_rows
 from fairseq_adv.evaluation.predict.loading import kind_for_split
@@ -65,7 +65,7 @@ class Predicted:
         members: number of models in the ensemble.
         measured: scores x 100, if the right answers are known.
         notes: messages for the user.
-        report: of a classifier, if right answers are known.
+        report: of a classifier or tagger, if right answers are known.
     """
 
     file: Path
@@ -73,7 +73,7 @@ class Predicted:
     members: int
     measured: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    report: ClassReport | None = None
+    report: Report | None = None
 
 
 def predict(request: Request) -> Predicted:
@@ -98,8 +98,8 @@ def predict(request: Request) -> Predicted:
         contents = answers.files(file)
     for path, text in contents.items():
         atomic_write(path, text)
-    measured, report = answers.measured(of.name), report_of(answers)
-    return Predicted(file, answers.rows, len(members), measured, answers.notes, report)
+    measured = answers.measured(of.name)
+    return Predicted(file, answers.rows, len(members), measured, answers.notes, answers.report())
 
 
 def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:

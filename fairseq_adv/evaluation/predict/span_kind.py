@@ -106,6 +106,9 @@ class SpanAnswers:
         report = span_report(self.answers(), golds)
         return {**report, **{name: value for name, value in best.items() if name.startswith("best_")}}
 
+    def report(self) -> None:
+        """There are no classes."""
+
     def _distinct(self, name: str) -> list[Candidate]:
         candidates: Iterable[Candidate] = self.found[name]
         if self.squad.has_impossible:

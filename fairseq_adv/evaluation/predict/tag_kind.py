@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.tags.columns import DOCUMENT, TaggedSentence, cells_of, read_rows
-from fairseq_adv.data.tags.schemes import OUTSIDE
+from fairseq_adv.data.tags.schemes import OUTSIDE, as_iob2
 from fairseq_adv.data.tags.tags_dataset import TagsDataset
-from fairseq_adv.evaluation.entity_report import entity_report
+from fairseq_adv.evaluation.entity_report import EntityReport, entity_report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.predict.kinds import InputFile, only_a_path, predictions_at_tokens
@@ -55,8 +55,13 @@ class TagAnswers:
 
     def measured(self, task: str = "tagging") -> dict[str, float]:
         """The scores of the entities, if the right tags are known."""
+        report = self.report()
+        return {} if report is None else report.scores()
+
+    def report(self) -> EntityReport | None:
+        """The scores of each type, if the right tags are known."""
         gold = [sentence.tags for sentence in self.sentences if sentence.tags is not None]
-        return entity_report(gold, self.tags, self.strict) if gold else {}
+        return entity_report(gold, self.tags, self.strict) if gold else None
 
 
 @dataclass(frozen=True)
@@ -91,11 +96,24 @@ class TagKind:
         return TagRows(self.task, self.task.dataset(split))
 
     def read(self, file: InputFile) -> list[TaggedSentence]:
-        """The sentences of a file in columns, whose first is the words; the others don't matter."""
-        only_a_path(file, self.takes)
+        """The sentences of a file in columns, whose first is the words. Of the others only that of the right
+        tags matters, if it is named."""
+        only_a_path(file, self.takes, "label")
+        rows = read_rows(file.path)
+        tags: Sequence[tuple[str, ...] | None] = [None] * len(rows)
+        if file.label is not None:
+            columns, at = len(rows[0][1][0]), file.label
+            if not (at.isdecimal() and 2 <= int(at) <= columns):
+                raise DataError(
+                    f"{file.path}: --label {at}: pass the number of the column with the tags, from 2 to "
+                    f"{columns}"
+                )
+            tags = as_iob2(
+                [(line, [cells[int(at) - 1] for cells in sentence]) for line, sentence in rows], file.path
+            )
         return [
-            TaggedSentence(tuple(cells[0] for cells in sentence), None, file.path, line)
-            for line, sentence in read_rows(file.path)
+            TaggedSentence(tuple(cells[0] for cells in sentence), its, file.path, line)
+            for (line, sentence), its in zip(rows, tags)
         ]
 
     def rows(self, values: Sequence[Any]) -> list[TaggedSentence]:

@@ -99,7 +99,8 @@ class TextModel:
         kind = self._members[0].kind
         rows = kind.read(file)
         kept = read_columns(kind.table(file), file.keep) if file.keep else {}
-        gold = None if file.label is None else _labels(kind, file, file.label)
+        # Tags are read with the words.
+        gold = None if file.label is None or kind.name == "tags" else _labels(kind, file, file.label)
         answers = combine(self._decoded(rows, None, progress))
         return replace(answers, kept=kept, gold=gold) if isinstance(answers, Decisions) else answers
 

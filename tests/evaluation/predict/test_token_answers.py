@@ -60,8 +60,9 @@ def test_tags_stand_in_a_column_beside_the_input(tagging: Path, tmp_path: Path) 
     tags = {line.rsplit("\t", 1)[1] for line in ours if line}
     assert tags <= {"O", "B-Cell", "I-Cell", "B-Gene", "I-Gene"} and len(tags) > 1
     scores = validate(str(tagging), cpu=True)
+    assert found.report is not None
     for name in ("precision", "recall", "f1", "accuracy", "f1_Gene"):
-        assert round(found.measured[name], 2) == scores[name], name
+        assert round({**found.measured, **found.report.values()}[name], 2) == scores[name], name
     again = answered(tagging, tmp_path / "one", "tagging", "valid", batch_size=1)
     assert again.file.read_text() == found.file.read_text()
 
@@ -232,6 +233,34 @@ def test_words_of_a_file_and_of_a_program(
     sentences = [[line.split("\t") for line in part.splitlines()] for part in split.strip().split("\n\n")]
     found = model.predict([[row[0] for row in sentence] for sentence in sentences])
     assert [list(one.tags) for one in found] == [[row[-1] for row in sentence] for sentence in sentences]
+
+
+def test_a_tagged_file_is_scored_by_type(
+    tagging: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the column that --label names; validate and score find the same."""
+    rows = [line.split("\t") for line in (tagging.parent / "data" / "valid.tsv").read_text().splitlines()]
+    file = tmp_path / "tagged.conll"
+    file.write_text("".join(f"{row[0]} {row[1]} NN\n" if len(row) > 1 else "\n" for row in rows))
+    words = (tagging, "--input", file, "--label", "2", "--out", tmp_path, "--cpu")
+    done = CommandMain("predict", capsys)(*words)
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.split("\n\n")[1]
+    assert [line.split()[0] for line in table.splitlines()] == ["precision", "Cell", "Gene"]
+    assert "_Gene" not in done.stdout
+    validated = CommandMain("validate", capsys)(tagging, "--cpu")
+    assert validated.stdout.split("\n\n")[1] == table and "_Gene" not in validated.stdout
+    found = json.loads(CommandMain("predict", capsys)(*words, "--json").stdout)
+    assert (
+        found["entities"]
+        == json.loads(CommandMain("validate", capsys)(tagging, "--cpu", "--json").stdout)["entities"]
+    )
+    assert found["entities"]["Gene"]["f1"] == found["f1_Gene"]
+    for column in ("1", "4", "tag"):
+        done = CommandMain("predict", capsys)(tagging, "--input", file, "--label", column, "--cpu")
+        assert done.returncode == 2 and f"--label {column}: pass the number of the column" in done.stderr
+    done = CommandMain("predict", capsys)(tagging, "--input", file, "--label", "3", "--cpu")
+    assert "tagged.conll:1: 'NN' is not a tag" in done.stderr
 
 
 def test_questions_of_a_file_and_of_a_program(
