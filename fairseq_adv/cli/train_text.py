@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.spans.squad import find_squad
+from fairseq_adv.data.tables.split_files import find_split_file
+from fairseq_adv.data.tags.columns import ENDINGS
 
 from .data_folder import kind_of
 from .train_command import count_updates
@@ -90,10 +96,22 @@ def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
             "--save-dir OUT"
         )
     if kind != "classes":
-        return f"fairseq-adv predict {path} --input FILE"
+        file = _file_of_tokens(cfg) if kind == "tokens" else "FILE"
+        return f"fairseq-adv predict {path} --input {file}"
     is_pair = (Path(str(cfg.task.data).split(":")[0]) / "input1").is_dir()
     text = r"printf 'a text\tits partner\n'" if is_pair else "echo 'a text'"
     return f"{text} | fairseq-adv predict {path} --stdin"
+
+
+def _file_of_tokens(cfg: Any) -> str:
+    """A file of tags or spans that predict reads: that of the first validation split, or of training."""
+    folder, of = Path(cfg.task.data), cfg.dataset
+    for split in (of.valid_subset.split(",")[0], of.train_subset):
+        with suppress(DataError):
+            is_squad = cfg.task._name == "span_qa"
+            path = find_squad(folder, split) if is_squad else find_split_file(folder, split, ENDINGS)
+            return shlex.quote(str(path))
+    return "FILE"
 
 
 def score_of(stats: Mapping[str, Any], metric: str) -> float:

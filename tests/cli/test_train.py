@@ -36,6 +36,7 @@ from token_data import write_spans, write_swag, write_tags
 import fairseq_adv.cli
 from fairseq_adv.cli.data_folder import detect_task
 from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_command
+from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.criterions.freeat import costs_and_intervals
 from fairseq_adv.evaluation.run_logs import read_log
 
@@ -580,6 +581,9 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     given = ["--tokenizer-dir", str(encoder), *sizes, "--save-dir", str(tmp_path / "out"), *QUICK]
     done = verb(data, *given, "--batch-size", "4", "--max-epoch", "2")
     assert done.returncode == 0, done.stderr[-2000:]
+    after = shlex.split(done.stdout.splitlines()[-1].replace("next: fairseq-adv", "-m fairseq_adv", 1))
+    asked = run_command(sys.executable, *after, "--cpu")
+    assert asked.returncode == 0 and len(asked.stdout.splitlines()[0].split("\t")) == 3, asked.stderr
     shown = verb(data, *given, "--batch-size", "4", "--max-epoch", "2", "--dry-run").stdout
     found = TrainOptions(shlex.split(shown)).given
     assert found["--task"] == "tagging" and found["--best-checkpoint-metric"] == "f1"
@@ -597,6 +601,7 @@ def test_the_updates_of_spans_are_counted_by_windows(tmp_path: Path) -> None:
     """A long context is several rows, and a mini-batch's rows are windows."""
     data = write_spans(tmp_path / "spans", train=11)
     run = build(train_args(data, None, "standard", task="span_qa"))
+    assert next_command(run.cfg, "a.pt", "") == f"fairseq-adv predict a.pt --input {data}/valid.json"
     windows = len(run.task.dataset("train"))
     assert windows > 11
     given = ["--max-positions", "24", "--window-tokens", "12", "--window-overlap", "2", "--batch-size", "1"]
