@@ -68,13 +68,15 @@ def above_the_start(meters: MetersDict, constant: float | None, first: MetersDic
         cfg: the run's configuration.
     """
     name = next((name for name in CLEAN if name in meters), None)
-    start = float(first[name].avg) if name in first else math.nan
-    limit = start if constant is None else constant / math.log(2)
-    if name is None or math.isnan(limit) or float(meters[name].avg) <= limit:
+    if name is None:
         return ""
-    loss = float(meters[name].avg)
+    loss, start = (float(of[name].avg) * math.log(2) if name in of else math.nan for of in (meters, first))
+    limit = start if constant is None else constant
+    if math.isnan(limit) or loss <= limit:
+        return ""
     told = "its first value" if constant is None else "that of the best constant prediction"
-    text = f"The training loss ended above {told}: train_{name} is {loss:.4g}, not below {limit:.4g}"
+    unit = "" if getattr(cfg.task, "regression_target", False) else " nats"
+    text = f"The training loss ended above {told}: {name} is {loss:.4g}{unit}, not below {limit:.4g}"
     if loss < start:
         return f"{text}, but fell from {start:.4g}. Train longer, or try another --lr than {_rates(cfg)}."
     return f"{text}. Try {_lower_rate(cfg)}."

@@ -218,11 +218,13 @@ def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path,
     done = fairseq_train(*train_args(data, tmp_path, "standard", *words), workers=workers)
     told = (
         r"done training in .* seconds\. The training loss ended above that of the best constant prediction: "
-        r"train_loss is (\S+), not below 0\.\d+\. Try a lower --lr than 50, or --clip-norm 1 \(0: "
+        r"loss is (\S+) nats, not below 0\.(\d+)\. Try a lower --lr than 50, or --clip-norm 1 \(0: "
     )
-    (loss,) = re.findall(told, last_line(done))
-    assert float(loss) > 10 and f'"train_loss": "{loss}' in done.stdout
-    assert re.findall(told, (tmp_path / "train.log").read_text().splitlines()[-1]) == [loss]
+    ((loss, limit),) = re.findall(told, last_line(done))
+    bits = float(re.findall(r'"train_loss": "([\d.]+)"', done.stdout)[-1])
+    assert float(loss) == pytest.approx(bits * math.log(2), rel=1e-3) and float(loss) > 10
+    assert float(f"0.{limit}") <= math.log(2)  # of two classes
+    assert re.findall(told, (tmp_path / "train.log").read_text().splitlines()[-1]) == [(loss, limit)]
     assert len(re.findall(told, done.stdout + done.stderr)) == 1
 
 
@@ -237,8 +239,8 @@ def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
     data = write_tags(tmp_path / "data")
     done = fairseq_train(*train_args(data, None, "standard", "--max-epoch", "1", task="tagging"))
     assert re.search(
-        r"above that of the best constant prediction: train_loss is 2\.\d+, not below 1\.\d+, but fell from "
-        r"2\.\d+\. Train longer, or try another --lr than 0\.01\.$",
+        r"above that of the best constant prediction: loss is 1\.\d+ nats, not below 0\.\d+, but fell from "
+        r"1\.\d+\. Train longer, or try another --lr than 0\.01\.$",
         last_line(done),
     )
 
@@ -253,7 +255,7 @@ def test_the_first_value_is_kept_over_a_restart(tmp_path: Path) -> None:
             done = fairseq_train(*args)
         ends.append(last_line(done).split("seconds")[1])
     assert ends[0] == ends[1]
-    assert ends[0].startswith(". The training loss ended above its first value: train_loss is ")
+    assert ends[0].startswith(". The training loss ended above its first value: loss is ")
 
 
 def entropy(counts: list[int]) -> float:
