@@ -5,6 +5,7 @@ FreeLB, eq. 5: max over ||delta|| <= epsilon of L(X + delta), approximated by ma
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
@@ -15,6 +16,7 @@ from typing import Any, ContextManager
 import torch
 from torch import Tensor, nn
 
+from fairseq_adv.criterions.ratio import USEFUL_RATIOS
 from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
 from fairseq_adv.objectives import Objective
@@ -22,6 +24,7 @@ from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 from fairseq_adv.perturbation.passes import frozen_parameters, use_differentiable_layers
 
+logger = logging.getLogger(__name__)
 __all__ = ["LOSSES", "Attack", "Robustness", "attack", "margin"]
 
 
@@ -74,6 +77,12 @@ def attack(
         DataError: ``how`` raises the margin, and the task has no classes.
     """
     ascended = _ascended(objective, how.loss)
+    least, most = USEFUL_RATIOS
+    if how.relative and not least <= how.epsilon <= most:
+        logger.warning(
+            f"{how.radius}: outside of the useful {least:g} to {most:g}. Less has no effect, more drowns out "
+            "the text"
+        )
     was_training = model.training
     model.eval()
     use_differentiable_layers(model)

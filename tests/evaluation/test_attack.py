@@ -77,6 +77,16 @@ def test_a_relative_radius_is_a_share_of_each_rows_embeddings(run: SimpleNamespa
     assert found["perturbed_loss"] == pytest.approx(sum(losses) / len(losses), rel=1e-4)
 
 
+def test_a_share_of_no_use_is_told(run: SimpleNamespace, caplog: pytest.LogCaptureFixture) -> None:
+    for epsilon, unit in ((2.0, True), (0.02, True), (2.0, False)):
+        how = Attack(epsilon, step_size=0.01, steps=1, relative=unit)
+        attack(run.model, run.criterion.objective, [batch(run, ROWS)], how)
+    assert caplog.messages == [
+        "epsilon 2 (200 % of the norm of an example's embeddings): outside of the useful 0.001 to 0.1. Less "
+        "has no effect, more drowns out the text"
+    ]
+
+
 def test_leaves_the_model_as_it_was(run: SimpleNamespace) -> None:
     run.model.train()
     before = {name: p.detach().clone() for name, p in run.model.named_parameters()}
