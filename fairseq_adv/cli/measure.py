@@ -52,7 +52,7 @@ def validate(args: argparse.Namespace) -> None:
     if args.calibrate and args.split.startswith("test"):
         raise DataError(f"--calibrate --split {args.split}: a temperature is fitted on a validation split")
     found = validation.evaluate(
-        args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision
+        args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision, args.calibrate
     )
     scores, temperature = found.scores, found.temperature
     report: Report | None = found.report() or found.entities

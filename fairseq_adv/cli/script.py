@@ -41,6 +41,9 @@ class VerbParser(argparse.ArgumentParser):
         self.register("type", float, finite)
         self.describe(None)
 
+    def print_usage(self, file: object = None) -> None:
+        """Prints nothing: an error is one line, without a screenful of options before it."""
+
     def describe(
         self,
         description: str | None,

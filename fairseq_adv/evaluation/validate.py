@@ -71,7 +71,7 @@ def validate(
 
 def evaluate(
     path: str, data: str | None = None, split: str = "valid", batch_size: int = 32, cpu: bool = False,
-    precision: str = "fp32",
+    precision: str = "fp32", needs_classes: bool = False,
 ) -> Validated:  # fmt: skip
     """The scores of a checkpoint with the criterion that it was trained with, and a classifier's logits.
 
@@ -82,6 +82,7 @@ def evaluate(
         batch_size: examples per mini-batch.
         cpu: don't use a GPU.
         precision: to compute in, ``fp32`` or ``bf16``.
+        needs_classes: refuse a model without classes of texts, for :func:`calibrate`.
 
     Raises:
         DataError: the split has no examples.
@@ -93,6 +94,8 @@ def evaluate(
     trained.model.eval()
     criterion.eval()
     names = _classes(trained)
+    if needs_classes and not names:
+        raise DataError(f"--calibrate: {path} has no classes of texts. Leave it out.")
     logs, logits, right = [], [], []
     with trained.autocast(), _outputs(trained.model) as outputs:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
@@ -122,11 +125,9 @@ def evaluate(
 def calibrate(path: Path, validated: Validated, split: str) -> float:
     """Fits a temperature, and stores it beside the checkpoint for ``predict``, ``load`` and ``export``.
 
-    Raises:
-        DataError: the model has no classes.
+    Args:
+        validated: of a model with classes.
     """
-    if not validated.names or not len(validated.right):
-        raise DataError(f"--calibrate: {path} has no classes of texts. Leave it out.")
     temperature = fit_temperature(validated.logits, validated.right)
     save_temperature(path, temperature, {"split": split, "rows": len(validated.right)})
     return temperature

@@ -112,6 +112,7 @@ def test_what_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("attack a.pt --attack pwws --out o", "error: the following arguments are required: --data"),
         ("attack a.pt --epsilon x", "argument --epsilon: invalid number value: 'x'"),
         ("attack a.pt --epsilon nan", "argument --epsilon: must be a finite number, not nan"),
         ("attack a.pt --epsilon 0", "argument --epsilon: must be greater than 0, not 0"),
@@ -128,3 +129,4 @@ def test_what_is_told(line: str, message: str, capsys: pytest.CaptureFixture[str
         fairseq_adv.cli.main(line.split())
     shown = capsys.readouterr()
     assert ended.value.code == 2 and message in shown.err and shown.out == ""
+    assert shown.err.count("\n") == 1
