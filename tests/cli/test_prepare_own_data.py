@@ -63,6 +63,7 @@ def test_columns_without_names_pairs_and_numbers(
     words += ["--label", "3", "--regression", "--no-header", "--encoder", encoder, tmp_path / "out"]
     done = classification(*words)
     assert done.returncode == 0 and "note: numbers from 0.5 to 2" in done.stdout
+    assert "12/12" in done.stderr and "text/s" in done.stderr  # two texts in each of 6 rows
     assert (tmp_path / "out/label/valid.label").read_text() == "0.5\n2.0\n1.0\n"
     assert (tmp_path / "out/input1/valid.idx").is_file()
 

@@ -49,7 +49,7 @@ def write_folder(
     result.rows.update((split.name, len(split.inputs[0])) for split in splits)
     _write_labels(folder / "label", splits, classes)
     total = sum(len(rows) for split in splits for rows in split.inputs)
-    with tqdm(total=total, desc=result.task, unit="row", disable=not progress) as bar:
+    with tqdm(total=total, desc=result.task, unit="text", disable=not progress) as bar:
         for number in range(len(splits[0].inputs)):
             part = folder / f"input{number}"
             part.mkdir()
