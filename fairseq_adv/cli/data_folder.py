@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def detect_task(folder: Path) -> str:
     """The task that reads a folder."""
     if folder.is_file():
-        raise DataError(f"{folder}: a file, not a folder. fairseq-adv prepare makes a data folder of it")
+        raise DataError(
+            f"{folder}: a file, not a folder. fairseq-adv prepare makes a data folder of it; of words with "
+            "tags, and of SQuAD's json, pass the folder that the file is in"
+        )
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Pass the data folder as the first argument")
     if (folder / "input0").is_dir() and (folder / "label").is_dir():
