@@ -47,8 +47,8 @@ _Entry = TypeVar("_Entry", Verb, Group, Union[Verb, Group])
 VERBS: Mapping[str, Union[Verb, Group]] = {
     "prepare": Group(
         "prepare a data set: your own, GLUE, NLI, multiple choice, WSC",
-        "Prepares a data folder for a task. Words with tags in columns and SQuAD's json need no preparation: pass "
-        "their folder to fairseq-adv train.",
+        "Prepares a data folder for a task. Words with tags in columns and SQuAD's json need no preparation: "
+        "pass their folder to fairseq-adv train.",
         {
             "classification": Verb("texts with classes or numbers: csv, tsv, jsonl, parquet, …", "prepare"),
             "nli": Verb("premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI", "prepare"),

@@ -185,7 +185,7 @@ def _tell(
 ) -> None:
     """Prints the scores, if right answers are known, to standard output or ``to``."""
     for name, value in measured.items():
-        print(f"  {name}: {value:.2f}", file=to)
+        print(f"  {name}: {value}" if isinstance(value, int) else f"  {name}: {value:.2f}", file=to)
     for note in notes:
         print(f"  note: {note}", file=to)
     if report is not None:
