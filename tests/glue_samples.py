@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from io import BytesIO
 from pathlib import Path
-from typing import Sequence
+from typing import Any, Sequence
 
 MNLI_TEST = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
@@ -202,15 +203,30 @@ def small_bpe(folder: Path) -> Path:
 
 
 def small_wordpiece(folder: Path) -> Path:
-    """Trains a WordPiece vocabulary on the awkward sentences; writes vocab.txt and a converted dict.txt."""
+    """A WordPiece vocabulary of the awkward sentences; writes vocab.txt and a converted dict.txt.
+
+    As tokenizers' trainer makes one, which breaks ties in another way in each process: the most frequent pair
+    of pieces becomes one, again and again.
+    """
     from tokenizers import BertWordPieceTokenizer
 
-    trained = BertWordPieceTokenizer(lowercase=True)
-    trained.train_from_iterator(AWKWARD * 2, vocab_size=300, min_frequency=2, show_progress=False)
-    tokens = sorted(trained.get_vocab(), key=trained.get_vocab().__getitem__)
-    specials = ("[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]")
-    write(folder / "vocab.txt", tokens)
-    write(folder / "dict.txt", [f"{token} 1" for token in tokens if token not in specials])
+    bert: Any = BertWordPieceTokenizer(lowercase=True)
+    texts = (bert.normalizer.normalize_str(text) for text in AWKWARD)
+    words = Counter(word for text in texts for word, _ in bert.pre_tokenizer.pre_tokenize_str(text))
+    split = {word: [word[0], *(f"##{letter}" for letter in word[1:])] for word in words}
+    pieces = sorted({piece for parts in split.values() for piece in parts})
+    while len(pieces) < 295:
+        pairs: Counter[tuple[str, str]] = Counter()
+        for word, parts in split.items():
+            pairs.update(dict.fromkeys(zip(parts, parts[1:]), words[word]))
+        pair = min(pairs, key=lambda one: (-pairs[one], one))
+        pieces.append(pair[0] + pair[1][2:])
+        for parts in split.values():
+            for k in range(len(parts) - 2, -1, -1):
+                if (parts[k], parts[k + 1]) == pair:
+                    parts[k : k + 2] = pieces[-1:]
+    write(folder / "vocab.txt", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces])
+    write(folder / "dict.txt", [f"{piece} 1" for piece in pieces])
     return folder
 
 
