@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.evaluation.attack_settings import Attack
 
 from .encoder_folder import model_args
@@ -61,7 +62,8 @@ def sweep(args: argparse.Namespace) -> None:
     from fairseq_adv.data.io import atomic_write
     from fairseq_adv.evaluation.summaries import summarise
 
-    model_args(args.encoder)  # refuses what is no encoder before its weights are read
+    if not is_hugging_face(args.encoder):
+        model_args(args.encoder)  # refuses what is no encoder before its weights are read
     norm = embedding_norm(args.data, args.encoder)
     # One attack for all settings, in the middle of the range, so that their losses can be compared.
     epsilon = (args.attack_ratio or statistics.median(args.ratios)) * norm
@@ -176,7 +178,6 @@ def embedding_norm(data: Path, encoder: Path) -> float:
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.data import Dictionary, data_utils
 
-    from fairseq_adv.data.tokenizers import is_hugging_face
     from fairseq_adv.models.transformers_models import word_embeddings
 
     if is_hugging_face(encoder):

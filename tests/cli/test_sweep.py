@@ -5,11 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import batch, build, fairseq_train, run_command, train_args, verb, weights, write_task
+from glue_samples import sst2
+from hf_encoders import save_encoder
+from support import (
+    CommandMain,
+    batch,
+    build,
+    fairseq_train,
+    run_command,
+    train_args,
+    verb,
+    weights,
+    write_task,
+)
 
 from fairseq_adv.cli import verb_parser
 from fairseq_adv.cli.sweep import command, embedding_norm, settings
 from fairseq_adv.cli.train_command import TrainOptions
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 MODEL = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
@@ -78,3 +92,22 @@ def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:
         ValueError, match=r"model\.pt: no such file. Pass a folder written by fairseq-adv convert"
     ):
         embedding_norm(folder / "data", tmp_path)
+
+
+@pytest.mark.slow
+def test_a_hugging_face_folder_as_it_is(tmp_path: Path) -> None:
+    save_encoder(tmp_path / "encoder", "bert")
+    sst2(tmp_path / "raw")
+    tokenizer = tokenizer_for_encoder(tmp_path / "encoder")
+    prepare(tmp_path / "raw", "SST-2", tmp_path / "data", tokenizer, progress=False)
+    words = map(str, (tmp_path / "data", tmp_path / "encoder", tmp_path / "out"))
+    done = run_command(*verb("sweep"), *words, "--ratios", "0.02", "--seeds", "1", "--max-epoch", "1")
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = (tmp_path / "out" / "RESULTS.md").read_text().splitlines()
+    assert float(lines[-1].split("|")[4]) == pytest.approx(0.02, rel=0.1), "what the method measured"
+
+
+def test_its_folder_needs_no_model_args(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_encoder(tmp_path / "encoder", "bert")
+    done = CommandMain("sweep", capsys)(tmp_path / "gone", tmp_path / "encoder", tmp_path / "out")
+    assert done.returncode == 2 and "gone/input0/dict.txt" in done.stderr
