@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.tags.columns import DOCUMENT, TaggedSentence, cells_of, read_rows
-from fairseq_adv.data.tags.schemes import OUTSIDE, as_iob2
+from fairseq_adv.data.tags.schemes import OUTSIDE, as_iob2, is_tag
 from fairseq_adv.data.tags.tags_dataset import TagsDataset
 from fairseq_adv.evaluation.entity_report import EntityReport, entity_report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
@@ -100,6 +100,11 @@ class TagKind:
         tags matters, if it is named."""
         only_a_path(file, self.takes, "label")
         rows = read_rows(file.path)
+        if not any(len(words) > 1 or len(words[0]) == 1 or is_tag(words[0][-1]) for _, words in rows):
+            raise DataError(
+                f"{file.path}:{rows[0][0]}: a sentence in one line. Write each word on a line of its own, and "
+                "an empty line after each sentence"
+            )
         tags: Sequence[tuple[str, ...] | None] = [None] * len(rows)
         if file.label is not None:
             columns, at = len(rows[0][1][0]), file.label

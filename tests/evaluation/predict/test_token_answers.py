@@ -267,6 +267,17 @@ def test_a_tagged_file_is_scored_by_type(
     assert "tagged.conll:1: 'NN' is not a tag" in done.stderr
 
 
+def test_a_sentence_in_one_line_is_not_taken_for_a_word(
+    tagging: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "plain.txt"
+    file.write_text("w1 w2 w3\n\nw4 w5 w6\n")
+    done = CommandMain("predict", capsys)(tagging, "--input", file, "--cpu")
+    assert done.returncode == 2 and "plain.txt:1: a sentence in one line. Write each word" in done.stderr
+    file.write_text("w1\n\nw4\n")
+    assert CommandMain("predict", capsys)(tagging, "--input", file, "--cpu").returncode == 0
+
+
 def test_questions_of_a_file_and_of_a_program(
     squad: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
