@@ -102,8 +102,8 @@ class TagKind:
         rows = read_rows(file.path)
         if not any(len(words) > 1 or len(words[0]) == 1 or is_tag(words[0][-1]) for _, words in rows):
             raise DataError(
-                f"{file.path}:{rows[0][0]}: a sentence in one line. Write each word on a line of its own, and "
-                "an empty line after each sentence"
+                f"{file.path}:{rows[0][0]}: a sentence in one line. Write each word on a line of its own, "
+                "and an empty line after each sentence"
             )
         tags: Sequence[tuple[str, ...] | None] = [None] * len(rows)
         if file.label is not None:
