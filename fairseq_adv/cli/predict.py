@@ -5,10 +5,10 @@ label and its probability. --input reads a file and prints a TSV, or writes it t
 
 Prepared data: --data DIR answers a split and writes OUT/predictions.tsv, with the probability of each class
 (for tags, the words with their tags; for spans of contexts, OUT/predictions.json).
-Where right answers are known (a split with labels; --label COLUMN of a file, for tags the number of the
-column), it prints scores; for classes, and types of entities, also precision, recall and F1 of each; for
-classes the confusion matrix and the calibration error too. Probabilities are those at the temperature of
-validate --calibrate, if it is stored beside the checkpoint; an ensemble has none.
+Where right answers are known (a split with labels; SQuAD's json with answers; --label COLUMN of a file, for
+tags the number of the column), it prints scores; for classes, and types of entities, also precision, recall
+and F1 of each; for classes the confusion matrix and the calibration error too. Probabilities are those at the
+temperature of validate --calibrate, if it is stored beside the checkpoint; an ensemble has none.
 With --task, it writes the benchmark's own file format instead. The scores of each model are kept in
 OUT/scores. Models that already have scores there are not run again; --scores adds the scores of other runs to
 the ensemble.
@@ -127,7 +127,7 @@ def _answer_texts(args: argparse.Namespace) -> None:
     answers = model.answer_file(InputFile(args.input, *columns))
     file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
     contents, report = answers.files(file), answers.report()
-    measured = answers.measured("") if args.label else {}
+    measured = answers.measured("")
     if args.out is None:
         data_output().write(contents[file])
         _tell(measured, [], report, sys.stderr)

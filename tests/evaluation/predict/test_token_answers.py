@@ -289,6 +289,10 @@ def test_questions_of_a_file_and_of_a_program(
     assert done.stdout == expected
     written = CommandMain("predict", capsys)(squad, "--input", data / "test.json", "--out", tmp_path, "--cpu")
     assert written.stdout == f"wrote {tmp_path}/predictions-test.json (4 rows)\n"
+    words = (squad, "--input", data / "valid.json", "--out", tmp_path, "--cpu", "--json")  # which has answers
+    known = json.loads(CommandMain("predict", capsys)(*words).stdout)
+    scores = answered(squad, tmp_path / "split", "squad", "valid").measured
+    assert scores and {name: known[name] for name in scores} == scores
     nbest = json.loads((tmp_path / "nbest_predictions-test.json").read_text())
     asked = read_squad(data / "test.json", answered=False)
     rows = [(question.text, asked.contexts[question.context]) for question in asked.questions]
