@@ -69,6 +69,7 @@ class CreATCriterion(AdversarialMethod):
     freezes_parameters = True
     sizes = ("adv_lr", "adv_max_norm", "creat_init_std")
     train_sizes = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"
+    train_lr = "2e-4"
     logs = (*AdversarialMethod.logs, Logged("creat_similarity", per="creat_rows"))
 
     def __init__(self, cfg: CreATConfig, task: FairseqTask) -> None:

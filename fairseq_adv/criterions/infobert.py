@@ -65,6 +65,8 @@ class InfoBERTCriterion(AdversarialMethod):
 
     cfg: InfoBERTConfig
     has_single_backward = False
+    train_sizes = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
+    train_lr = "2e-4"
     logs = (
         *AdversarialMethod.logs,
         Logged("infobert_upper", per="sample_size"),
