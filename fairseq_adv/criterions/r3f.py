@@ -56,6 +56,7 @@ class R3FCriterion(Method):
     cfg: R3FConfig
     sizes = ("r3f_lambda", "r3f_epsilon")
     train_sizes = "--r3f-relative --r3f-epsilon 0.1"  # a norm of 0.058 = 0.1 / sqrt(3)
+    train_lr = "1e-4"
     dropout_option = "r3f_share_dropout"
     logs = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3),

@@ -50,6 +50,7 @@ class TAVATCriterion(AdversarialMethod):
 
     cfg: TAVATConfig
     has_single_backward = False
+    train_lr = "2e-4"
 
     def __init__(self, cfg: TAVATConfig, task: FairseqTask) -> None:
         if str(cfg.adv_norm_type) != "l2":
