@@ -104,6 +104,7 @@ class ALUMCriterion(Method):
     cfg: ALUMConfig
     sizes: tuple[str, ...] = ("vat_alpha", "vat_step_size", "vat_epsilon", "vat_init_std")
     train_sizes = "--vat-relative --vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
+    train_lr = "2e-4"
     dropout_option = "vat_share_dropout"
     freezes_parameters = True
     # A divergence at the paper's epsilon is of the order of 1e-9.

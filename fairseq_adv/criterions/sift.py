@@ -52,6 +52,7 @@ class SiFTCriterion(ALUMCriterion):
 
     cfg: SiFTConfig
     train_sizes = ""  # the defaults fit every encoder
+    train_lr = ""  # none has been chosen yet
 
     def __init__(self, cfg: SiFTConfig, task: FairseqTask) -> None:
         if cfg.vat_relative:
