@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_adv.evaluation.run_logs import INNER, TRAIN, VALID, LogLine, json_at_end, log_lines, read_log
+from fairseq_adv.evaluation.run_logs import (
+    INNER,
+    TRAIN,
+    VALID,
+    LogLine,
+    json_at_end,
+    log_lines,
+    logged_configuration,
+    logged_options,
+    read_log,
+)
 
 pytestmark = pytest.mark.fast
 
@@ -43,6 +53,16 @@ def test_every_line_of_numbers_is_read(tmp_path: Path, prefix: str) -> None:
     assert math.isnan(inner.values["acc_and_f1"])
     assert first.values["accuracy_ARC-Easy"] == 75 and second.values["loss"] == 0.5
     assert train.values["mcc"] == -28.57
+
+
+def test_the_options_are_those_of_the_last_start_that_trained(tmp_path: Path) -> None:
+    starts = [
+        f"{{'_name': None, 'common': {{'seed': {seed}}}, 'criterion': {{'_name': '{name}'}}}}"
+        for seed, name in ((1, "pgd"), (2, "freelb"), (3, "standard"))
+    ]
+    log = write_log(tmp_path / "train.log", [starts[0], *LINES[1:], starts[1], *LINES[1:], starts[2]])
+    assert logged_options(log, "criterion") == {"_name": "freelb"}
+    assert logged_configuration(log) == starts[1]
 
 
 def test_the_loss_in_nats_is_the_logged_one_or_made_from_bits() -> None:
