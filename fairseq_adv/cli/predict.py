@@ -50,7 +50,7 @@ from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, Evaluation
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
-from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name
+from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
 from .shared_options import add_columns, add_running, add_shared, inference_config, label_map
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _tell(
 ) -> None:
     """Prints the scores, if right answers are known, to standard output or ``to``."""
     for name, value in measured.items():
-        print(f"  {name}: {value}" if isinstance(value, int) else f"  {name}: {value:.2f}", file=to)
+        print(f"  {name}: {shown_number(value)}", file=to)
     for note in notes:
         print(f"  note: {note}", file=to)
     if report is not None:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from .script import VerbParser
+from .script import VerbParser, shown_number
 from .shared_options import add_shared
 
 SQUAD = """\
@@ -81,7 +81,7 @@ def _show(report: Mapping[str, float], as_json: bool) -> None:
         return
     width = max(map(len, report))
     for name, value in report.items():
-        print(f"{name:{width}}  {value}" if isinstance(value, int) else f"{name:{width}}  {value:.2f}")
+        print(f"{name:{width}}  {shown_number(value)}")
 
 
 SUBMISSION = """\

@@ -90,6 +90,11 @@ def check_name(name: str, names: Sequence[str], problem: str, loosely: bool = Tr
         raise DataError(f"{problem} {', '.join(names)}")
 
 
+def shown_number(value: float) -> str:
+    """A count as it is, any other number with two digits after the point."""
+    return str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
 def plain_name(name: str) -> str:
     """A name without what may be written otherwise."""
     return name.replace("-", "").replace("_", "").lower()

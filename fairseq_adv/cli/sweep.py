@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.evaluation.attack_settings import Attack
 
 from .encoder_folder import model_args
@@ -62,8 +61,6 @@ def sweep(args: argparse.Namespace) -> None:
     from fairseq_adv.data.io import atomic_write
     from fairseq_adv.evaluation.summaries import summarise
 
-    if not is_hugging_face(args.encoder):
-        model_args(args.encoder)  # refuses what is no encoder before its weights are read
     norm = embedding_norm(args.data, args.encoder)
     # One attack for all settings, in the middle of the range, so that their losses can be compared.
     epsilon = (args.attack_ratio or statistics.median(args.ratios)) * norm
@@ -178,6 +175,7 @@ def embedding_norm(data: Path, encoder: Path) -> float:
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
     from fairseq.data import Dictionary, data_utils
 
+    from fairseq_adv.data.tokenizers import is_hugging_face
     from fairseq_adv.models.transformers_models import word_embeddings
 
     if is_hugging_face(encoder):
@@ -185,6 +183,7 @@ def embedding_norm(data: Path, encoder: Path) -> float:
     elif not (encoder / "model.pt").is_file():
         raise DataError(f"{encoder}/model.pt: no such file. Pass a folder written by fairseq-adv convert")
     else:
+        model_args(encoder)  # refuses what is no encoder before its weights are read
         weights = load_checkpoint_to_cpu(str(encoder / "model.pt"))["model"]
         squares = weights["encoder.sentence_encoder.embed_tokens.weight"].float().pow(2).sum(dim=1)
     inputs = []

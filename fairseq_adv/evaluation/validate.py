@@ -95,7 +95,7 @@ def evaluate(
     criterion.eval()
     names = _classes(trained)
     if needs_classes and not names:
-        raise DataError(f"--calibrate: {path} has no classes of texts. Leave it out.")
+        raise _no_classes(path)
     logs, logits, right = [], [], []
     with trained.autocast(), _outputs(trained.model) as outputs:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
@@ -122,12 +122,18 @@ def evaluate(
     return Validated(scores, names, found, classes, read_temperature(trained.path))
 
 
+def _no_classes(path: str | Path) -> DataError:
+    return DataError(f"--calibrate: {path} has no classes of texts. Leave it out.")
+
+
 def calibrate(path: Path, validated: Validated, split: str) -> float:
     """Fits a temperature, and stores it beside the checkpoint for ``predict``, ``load`` and ``export``.
 
-    Args:
-        validated: of a model with classes.
+    Raises:
+        DataError: the model has no classes, or the split no row with one.
     """
+    if not len(validated.right):
+        raise _no_classes(path)
     temperature = fit_temperature(validated.logits, validated.right)
     save_temperature(path, temperature, {"split": split, "rows": len(validated.right)})
     return temperature

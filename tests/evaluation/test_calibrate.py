@@ -13,13 +13,14 @@ from support import CommandMain
 from tiny import save
 
 from fairseq_adv import load
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.temperature import temperature_file
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.calibration import expected_calibration_error, softmax
 from fairseq_adv.evaluation.predict.decisions import Prediction
-from fairseq_adv.evaluation.validate import evaluate
+from fairseq_adv.evaluation.validate import Validated, calibrate, evaluate
 from fairseq_adv.hub.export import export_checkpoint
 
 
@@ -77,6 +78,13 @@ def test_a_temperature_changes_probabilities_alone(
     assert found[0] == found[1] and found[0]["confusion"] == again["confusion"]
     assert found[0]["ece"] == pytest.approx(again["calibrated_ece"], abs=1e-5)
     assert again["temperature"] == temperature and again["ece"] != again["calibrated_ece"]
+
+
+def test_no_temperature_is_fitted_to_no_rows(tmp_path: Path) -> None:
+    unknown = Validated({}, ["0", "1"], np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
+    with pytest.raises(DataError, match=r"a\.pt has no classes of texts"):
+        calibrate(tmp_path / "a.pt", unknown, "valid")
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_report_is_that_of_the_logits(folder: Path, run: dict[str, CommandMain]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 
 ENDINGS = (".tsv", ".txt", ".conll", ".iob", ".bio", ".train", ".testa", ".testb")
 DOCUMENT = "-DOCSTART-"
+# The line number of each sentence's first word, and the columns of its words.
+Rows = List[Tuple[int, List[List[str]]]]
 
 
 @dataclass(frozen=True)
@@ -49,14 +51,25 @@ def read_columns(path: Path, tagged: bool = True) -> List[TaggedSentence]:
         raise DataError(
             f"{path}:{rows[0][0]}: only one column. Each line must be a word, a tab or space, and its tag."
         )
-    words = [tuple(cells[0] for cells in sentence) for _, sentence in rows]
-    if is_alone:
-        return [TaggedSentence(of, None, path, line) for of, (line, _) in zip(words, rows)]
-    tags = as_iob2([(line, [cells[-1] for cells in sentence]) for line, sentence in rows], path)
-    return [TaggedSentence(of, its, path, line) for of, its, (line, _) in zip(words, tags, rows)]
+    return sentences_of(rows, path, None if is_alone else -1)
 
 
-def read_rows(path: Path, tell: bool = True) -> List[Tuple[int, List[List[str]]]]:
+def sentences_of(rows: Rows, path: Path, column: Optional[int]) -> List[TaggedSentence]:
+    """The sentences of :func:`read_rows`.
+
+    Args:
+        column: index of the column of the tags; ``None``: there are no tags.
+    """
+    tags: Sequence[Optional[Tuple[str, ...]]] = [None] * len(rows)
+    if column is not None:
+        tags = as_iob2([(line, [cells[column] for cells in sentence]) for line, sentence in rows], path)
+    return [
+        TaggedSentence(tuple(cells[0] for cells in sentence), its, path, line)
+        for (line, sentence), its in zip(rows, tags)
+    ]
+
+
+def read_rows(path: Path, tell: bool = True) -> Rows:
     """The line number of each sentence's first word, and the columns of its words.
 
     Args:
@@ -64,7 +77,7 @@ def read_rows(path: Path, tell: bool = True) -> List[Tuple[int, List[List[str]]]
     """
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    rows: List[Tuple[int, List[List[str]]]] = []
+    rows: Rows = []
     columns, comments, is_open = 0, 0, False
     for line, text in enumerate(text_lines(path), start=1):
         cells = cells_of(text.lstrip("\ufeff") if line == 1 else text)

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tags.columns import DOCUMENT, TaggedSentence, cells_of, read_rows
-from fairseq_adv.data.tags.schemes import OUTSIDE, as_iob2, is_tag
+from fairseq_adv.data.tags.columns import DOCUMENT, TaggedSentence, cells_of, read_rows, sentences_of
+from fairseq_adv.data.tags.schemes import OUTSIDE, is_tag
 from fairseq_adv.data.tags.tags_dataset import TagsDataset
 from fairseq_adv.evaluation.entity_report import EntityReport, entity_report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
@@ -105,21 +105,14 @@ class TagKind:
                 f"{file.path}:{rows[0][0]}: a sentence in one line. Write each word on a line of its own, "
                 "and an empty line after each sentence"
             )
-        tags: Sequence[tuple[str, ...] | None] = [None] * len(rows)
-        if file.label is not None:
-            columns, at = len(rows[0][1][0]), file.label
-            if not (at.isdecimal() and 2 <= int(at) <= columns):
-                raise DataError(
-                    f"{file.path}: --label {at}: pass the number of the column with the tags, from 2 to "
-                    f"{columns}"
-                )
-            tags = as_iob2(
-                [(line, [cells[int(at) - 1] for cells in sentence]) for line, sentence in rows], file.path
+        if file.label is None:
+            return sentences_of(rows, file.path, None)
+        columns, at = len(rows[0][1][0]), file.label
+        if not (at.isdecimal() and 2 <= int(at) <= columns):
+            raise DataError(
+                f"{file.path}: --label {at}: pass the number of the column with the tags, from 2 to {columns}"
             )
-        return [
-            TaggedSentence(tuple(cells[0] for cells in sentence), its, file.path, line)
-            for (line, sentence), its in zip(rows, tags)
-        ]
+        return sentences_of(rows, file.path, int(at) - 1)
 
     def rows(self, values: Sequence[Any]) -> list[TaggedSentence]:
         """The sentences of a program, a list of words each."""
