@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,14 +75,18 @@ def attack_file(request: Request) -> dict[str, Any]:
     """
     out = request.out
     check(request.settings, request.resources)
-    out.mkdir(parents=True, exist_ok=True)
     made_from = _made_from(request)
-    with locked(out / EXAMPLES):
-        _check_folder(out, made_from)
-        records = _kept(out / EXAMPLES) or _attacked(request, made_from)
-        found = summary(request.settings, made_from, records)
-        atomic_write(out / PAGE, page(found, records))
-        atomic_write(out / SUMMARY, json.dumps(found, indent=2) + "\n")
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(out / EXAMPLES):
+            _check_folder(out, made_from)
+            records = _kept(out / EXAMPLES) or _attacked(request, made_from)
+            found = summary(request.settings, made_from, records)
+            atomic_write(out / PAGE, page(found, records))
+            atomic_write(out / SUMMARY, json.dumps(found, indent=2) + "\n")
+    finally:
+        with suppress(OSError):  # it has results
+            out.rmdir()
     return found
 
 

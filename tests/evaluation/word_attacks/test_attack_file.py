@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import time
 from contextlib import suppress
@@ -415,4 +414,4 @@ def test_a_model_of_numbers_is_refused(tmp_path: Path, attack: CommandMain) -> N
         str(tmp_path / "a.pt"), *DEEPWORDBUG, "--data", str(data), *TEXTS, "--out", str(tmp_path / "out")
     )
     assert done.returncode == 2 and "the model predicts numbers, not classes" in done.stderr
-    shutil.rmtree(tmp_path / "out")
+    assert not (tmp_path / "out").exists()
