@@ -61,6 +61,8 @@ class FreeATCriterion(AdversarialMethod):
     """
 
     cfg: FreeATConfig
+    train_sizes = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
+    train_lr = "1e-4"
     logs = (Logged("adv_norm"), Logged("adv_ratio"))  # an update is one pass, so `loss` is its loss
 
     def __init__(self, cfg: FreeATConfig, task: FairseqTask) -> None:

@@ -61,7 +61,6 @@ class SMARTCriterion(ALUMCriterion):
     cfg: SMARTConfig
     sizes = (*ALUMCriterion.sizes, "smart_mu")
     train_options = "--store-ema --ema-decay 0.99"
-    train_lr = ""  # none has been chosen yet
     logs = (*ALUMCriterion.logs, Logged("smart_proximal", per="sample_size", in_bits=True, digits=9))
 
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:

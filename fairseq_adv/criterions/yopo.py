@@ -47,6 +47,7 @@ class YOPOCriterion(AdversarialMethod):
     """
 
     cfg: YOPOConfig
+    train_lr = "2e-4"
     has_single_backward = False
     freezes_parameters = True
 
