@@ -12,6 +12,7 @@ from processors import NONE, X86
 from support import ADVERSARIAL, batch, build, flat_gradient, train_args, write_task
 from torch import Tensor
 
+from fairseq_adv.accordance import AccordanceProbe
 from fairseq_adv.fairseq_patches import bf16_products
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv_compat import machine
@@ -66,21 +67,25 @@ def test_other_types_and_processors_are_left_alone(without: None, monkeypatch: p
     assert isinstance(fast_bf16_products(CPU), nullcontext)
 
 
-@pytest.mark.parametrize("method", ["freelb", "sentence_prediction"])
-def test_an_update_multiplies_so(
-    without: None, tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In all its passes, forward and backward; fairseq's own criterion, too."""
-    seen: list[str] = []
+@pytest.fixture
+def seen(without: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the products that have been computed so."""
+    names: list[str] = []
     plain = bf16_products._InFp32.__torch_dispatch__
 
     def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = plain(self, func, types, args, kwargs)
         if func in bf16_products._PRODUCTS and result.dtype == torch.bfloat16:
-            seen.append(func.__name__)
+            names.append(func.__name__)
         return result
 
     monkeypatch.setattr(bf16_products._InFp32, "__torch_dispatch__", dispatch)
+    return names
+
+
+@pytest.mark.parametrize("method", ["freelb", "sentence_prediction"])
+def test_an_update_multiplies_so(seen: list[str], tmp_path: Path, method: str) -> None:
+    """In all its passes, forward and backward; fairseq's own criterion, too."""
     data, words = write_task(tmp_path / "data"), ADVERSARIAL if method == "freelb" else []
     gradients, counts = [], []
     for flags in (NONE, X86.format(number=0, more="amx_bf16")):
@@ -94,3 +99,16 @@ def test_an_update_multiplies_so(
     assert forward >= 10 * passes and backward >= 20 * passes  # two layers of five matrices or more
     assert counts[1] == (0, 0)
     torch.testing.assert_close(*gradients, rtol=0, atol=0.02 * float(gradients[1].abs().max()))
+
+
+@pytest.mark.parametrize("precision", ["--amp", "bf16"])
+def test_so_does_a_measurement_of_accordance(seen: list[str], tmp_path: Path, precision: str) -> None:
+    is_amp = precision == "--amp"
+    run = build(train_args(write_task(tmp_path / "data", train=40), None, "standard"))
+    probe = AccordanceProbe(run.criterion.objective, run.task, "train", batches=2, batch_size=8, seed=1)
+    probe.measure(run.model if is_amp else run.model.to(torch.bfloat16), autocast=is_amp)
+    # Each batch has both classes; forward and backward.
+    assert seen.count("addmm.default") >= 4 * 10 and seen.count("mm.default") >= 4 * 20
+    seen.clear()
+    probe.measure(run.model.float())
+    assert not seen
