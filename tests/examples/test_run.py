@@ -106,8 +106,8 @@ def test_help_lists_the_recipes_and_their_choices() -> None:
     assert done.returncode == 0 and done.stdout.startswith("usage: run.py RECIPE DATA ENCODER_DIR SAVE_DIR")
     assert "glue/config/glue.yaml" in done.stdout and "method/pgd.yaml" not in done.stdout
     assert (
-        "method=creat|freeat|freelb|freelb_paper|freelb_plus_plus|infobert|noise"
-        "|pgd|plain|r3f|standard|tavat|yopo"
+        "method=awp|creat|freeat|freelb|freelb_paper|freelb_plus_plus|infobert|noise"
+        "|pgd|plain|r3f|rdrop|sam|standard|tavat|yopo"
     ) in done.stdout
 
 
