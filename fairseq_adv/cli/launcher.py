@@ -12,8 +12,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import atomic_write
 
 _LAUNCHED = "FAIRSEQ_ADV_LAUNCHED"
 _ERRORS = "TORCHELASTIC_ERROR_FILE"  # of a worker, in torchrun's format
@@ -55,6 +57,6 @@ def errors_told_once() -> Iterator[None]:
     except (DataError, OSError) as error:
         if _LAUNCHED not in os.environ or _ERRORS not in os.environ:
             raise
-        with open(os.environ[_ERRORS], "w", encoding="utf-8") as file:
-            json.dump({"message": str(error), "timestamp": time.time(), "is_users": True}, file)
+        told = {"message": str(error), "timestamp": time.time(), "is_users": True}
+        atomic_write(Path(os.environ[_ERRORS]), json.dumps(told))  # torchrun may end this process meanwhile
         raise SystemExit(2) from None
