@@ -12,7 +12,6 @@ from processors import NONE, X86
 from support import ADVERSARIAL, batch, build, flat_gradient, train_args, write_task
 from torch import Tensor
 
-from fairseq_adv.accordance import AccordanceProbe
 from fairseq_adv.fairseq_patches import bf16_products
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv_compat import machine
@@ -101,14 +100,14 @@ def test_an_update_multiplies_so(seen: list[str], tmp_path: Path, method: str) -
     torch.testing.assert_close(*gradients, rtol=0, atol=0.02 * float(gradients[1].abs().max()))
 
 
-@pytest.mark.parametrize("precision", ["--amp", "bf16"])
+@pytest.mark.parametrize("precision", ["--amp", "--bf16", ""])
 def test_so_does_a_measurement_of_accordance(seen: list[str], tmp_path: Path, precision: str) -> None:
-    is_amp = precision == "--amp"
-    run = build(train_args(write_task(tmp_path / "data", train=40), None, "standard"))
-    probe = AccordanceProbe(run.criterion.objective, run.task, "train", batches=2, batch_size=8, seed=1)
-    probe.measure(run.model if is_amp else run.model.to(torch.bfloat16), autocast=is_amp)
-    # Each batch has both classes; forward and backward.
-    assert seen.count("addmm.default") >= 4 * 10 and seen.count("mm.default") >= 4 * 20
-    seen.clear()
-    probe.measure(run.model.float())
-    assert not seen
+    words = ["--accordance-interval", "1", "--accordance-batches", "2", "--accordance-batch-size", "8"]
+    words += [precision] if precision else []
+    run = build(train_args(write_task(tmp_path / "data", train=40), None, "standard", *words))
+    run.trainer.begin_epoch(1)
+    run.criterion.flood.search.updated(run.model, run.trainer.optimizer, update=1, loss=1.0, size=1.0)
+    if precision:  # each batch has both classes; forward and backward
+        assert seen.count("addmm.default") >= 4 * 10 and seen.count("mm.default") >= 4 * 20
+    else:
+        assert not seen

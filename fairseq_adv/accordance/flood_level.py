@@ -19,7 +19,7 @@ from torch import nn
 
 from fairseq_adv.accordance.probe import AccordanceProbe
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
+from fairseq_adv.fairseq_patches.mixed_precision import fast_products, loss_scale
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.parallel import rank
 
@@ -230,9 +230,10 @@ class FloodSearch:
     def _measure(self, model: nn.Module, optimizer: Any, update: int) -> None:
         assert self.probe is not None  # for mypy: an epoch has started
         optimizer.zero_grad()  # the update is done; otherwise the probe would add to its gradients
-        found = self.probe.measure(
-            model, loss_scale=loss_scale(optimizer), autocast=isinstance(optimizer, AMPOptimizer)
-        )
+        with fast_products(optimizer, next(model.parameters())):
+            found = self.probe.measure(
+                model, loss_scale=loss_scale(optimizer), autocast=isinstance(optimizer, AMPOptimizer)
+            )
         mean_loss = self.level.mean_loss()
         watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # unused if b is given
         crossing = self.level.measured(update, watched)

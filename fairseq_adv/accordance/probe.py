@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from fairseq_adv.accordance.preserve_state import preserve_random_state, preserve_state, seed_random_numbers
 from fairseq_adv.accordance.sums import GROUPS, GroupedSums
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
@@ -117,14 +116,11 @@ class AccordanceProbe:
             loss_scale: factor of the loss that keeps fp16 gradients from underflowing.
             autocast: compute as with ``--amp``: in fp16 on GPUs, in bf16 on CPUs.
         """
-        weight = next(model.parameters())
-        device, is_bf16 = weight.device, autocast or weight.dtype == torch.bfloat16
+        device = next(model.parameters()).device
         gradients = PassGradients(model, self._words)
         sums = GroupedSums(gradients.named, self.classes, self.groups)
         totals = torch.zeros(2, dtype=torch.float64, device=device)
-        # An own context: an update's products are fast only within train_step.
-        fast = fast_bf16_products(device, is_bf16)
-        with preserve_state(model), no_sync(model), torch.enable_grad(), fast:
+        with preserve_state(model), no_sync(model), torch.enable_grad():
             model.train(self.dropout)
             use_differentiable_layers(model)
             for batch in self._mine:
