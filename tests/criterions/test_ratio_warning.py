@@ -67,8 +67,8 @@ def test_what_train_fills_in_is_useful(data: Path, name: str, caplog: pytest.Log
 
 
 def test_every_method_is_filled_in() -> None:
-    """standard has nothing to fill in, and sift's own defaults fit every encoder."""
-    assert {name for name, method in methods().items() if not method.train_sizes} == {"standard", "sift"}
+    """standard has no sizes."""
+    assert {name for name, method in methods().items() if not method.train_sizes} == {"standard"}
 
 
 def test_validation_reports_nothing(data: Path, caplog: pytest.LogCaptureFixture) -> None:
