@@ -95,6 +95,11 @@ def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
             f"fairseq-adv train DATA --encoder {shlex.quote(encoder)} --finetune-from-model {path} "
             "--save-dir OUT"
         )
+    if kind == "questions":
+        split = cfg.dataset.train_subset if cfg.dataset.disable_validation else cfg.dataset.valid_subset
+        data = shlex.quote(str(cfg.task.data).split(":")[0])
+        task = " --task wsc" if cfg.task._name == "wsc" else ""  # the answers have a form of their own
+        return f"fairseq-adv predict {path}{task} --data {data} --split {split.split(',')[0]} --out OUT"
     if kind != "classes":
         file = _file_of_tokens(cfg) if kind == "tokens" else "FILE"
         return f"fairseq-adv predict {path} --input {file}"

@@ -597,6 +597,24 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     assert (tmp_path / "answers" / "predictions.tsv").is_file()
 
 
+@pytest.mark.parametrize("kind", ["arc", "wsc"])
+def test_a_split_of_questions_is_answered_next(tmp_path: Path, kind: str) -> None:
+    """By the command that is printed: two folders of questions, and schemas, which no --input holds."""
+    if kind == "wsc":
+        data = str(write_wsc(tmp_path / "wsc"))
+    else:
+        folders = [write_questions(tmp_path / name, seed=seed) for seed, name in enumerate("ab")]
+        data = ":".join(map(str, folders))
+    encoder = write_encoder(tmp_path / "encoder")
+    given = ["--tokenizer-dir", str(encoder), *SIZES.split(), "--save-dir", str(tmp_path / "out"), *QUICK]
+    done = verb(data, *given, "--batch-size", "4", "--max-epoch", "1")
+    assert done.returncode == 0, done.stderr[-2000:]
+    after = done.stdout.splitlines()[-1].replace("next: fairseq-adv", "-m fairseq_adv", 1)
+    command = shlex.split(after.replace("--out OUT", f"--out {tmp_path}/answers"))
+    asked = run_command(sys.executable, *command, "--cpu")
+    assert asked.returncode == 0 and asked.stdout.startswith("wrote "), (command, asked.stderr)
+
+
 def test_the_updates_of_spans_are_counted_by_windows(tmp_path: Path) -> None:
     """A long context is several rows, and a mini-batch's rows are windows."""
     data = write_spans(tmp_path / "spans", train=11)
