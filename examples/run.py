@@ -52,10 +52,10 @@ def shipped() -> str:
 
 
 def choices(recipe: Path) -> list[str]:
-    """One line per group of a recipe, with the names in it."""
+    """One line per group of a recipe, with the names in it; a group without any has none."""
     groups = re.findall(r"^  - (\w+): \w+", recipe.read_text(encoding="utf-8"), re.MULTILINE)
     names = {group: sorted(path.stem for path in (recipe.parent / group).glob("*.yaml")) for group in groups}
-    return [f"      {group}={'|'.join(of)}" for group, of in names.items()]
+    return [f"      {group}={'|'.join(of)}" for group, of in names.items() if of]
 
 
 def composed(recipe: Path, overrides: Sequence[str], strict: bool = True) -> Any:
