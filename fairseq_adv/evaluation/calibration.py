@@ -27,7 +27,7 @@ def expected_calibration_error(
 
 
 def softmax(logits: npt.NDArray[Any], temperature: float = 1.0) -> npt.NDArray[np.float64]:
-    """(n, C) fp64 probabilities of logits, or log-probabilities, divided by the temperature."""
+    """(n, C) fp64 probabilities of logits, or log-probabilities, divided by the temperature; 0 for -inf."""
     scaled = logits.astype(np.float64) / temperature
     shares = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     found: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)

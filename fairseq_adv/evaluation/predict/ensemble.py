@@ -19,6 +19,7 @@ from fairseq.data import FairseqDataset
 from fairseq_adv.data.checked_json import parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, breaks_a_line
+from fairseq_adv.evaluation.calibration import softmax
 from fairseq_adv.evaluation.trained import Trained
 
 FloatArray = npt.NDArray[np.float32]
@@ -83,7 +84,7 @@ class Scores:
 
     def shares(self) -> FloatArray:
         """(n, C) fp32 probabilities at the model's temperature."""
-        return probabilities(self.log_probs / np.float32(self.temperature))
+        return softmax(self.log_probs / np.float32(self.temperature)).astype(np.float32)
 
     @property
     def labels_of_rows(self) -> StringArray:
@@ -192,17 +193,6 @@ def join(members: Sequence[Scores]) -> Ensemble:
         temperature=1.0 if len(members) > 1 else first.temperature,  # they are those of single models
     )
     return Ensemble(means, log_probs, raw)
-
-
-def probabilities(log_probs: FloatArray) -> FloatArray:
-    """(n, C) fp32 probabilities from log-probabilities or their means over models; rows sum to 1.
-
-    Args:
-        log_probs: (n, C), -inf for missing columns, whose probability is 0.
-    """
-    shares = np.exp(log_probs.astype(np.float64) - log_probs.max(axis=1, keepdims=True))
-    found: FloatArray = (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
-    return found
 
 
 def _aligned(first: Scores, other: Scores) -> Scores:
