@@ -16,7 +16,6 @@ import numpy.typing as npt
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 IntArray = npt.NDArray[np.int64]
-_CHUNK = 20000  # texts; limits the tokenizer's memory
 
 
 @dataclass(frozen=True)
@@ -47,16 +46,10 @@ class SegmentTable:
 
     def encode(self, tokenizer: TokenToIds) -> Segments:
         """The ids of all texts."""
-        texts = list(self.texts)
-        parts, lengths = [np.zeros(0, np.int32)], [np.zeros(1, np.int64)]
-        for start in range(0, len(texts), _CHUNK):
-            # A line break is white space to both tokenizers, but other readers treat it as the end of a row:
-            # use one line.
-            chunk = [" ".join(text.splitlines()) for text in texts[start : start + _CHUNK]]
-            ids, sizes = tokenizer.encode(chunk)
-            parts.append(ids.astype(np.int32))
-            lengths.append(sizes)
-        return Segments(np.concatenate(parts), np.cumsum(np.concatenate(lengths)))
+        # A line break is white space to both tokenizers, but other readers treat it as the end of a row: use
+        # one line.
+        ids, lengths = tokenizer.encode([" ".join(text.splitlines()) for text in self.texts])
+        return Segments(ids.astype(np.int32), np.cumsum(np.append(0, lengths)))
 
 
 def row_lengths(segments: Segments, rows: IntArray) -> IntArray:
