@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ContextManager
 from unittest import mock
 
 from fairseq_adv.data.errors import DataError
@@ -58,10 +58,7 @@ def check_command(command: Sequence[str], options: TrainOptions) -> None:
 
     criterion = options.value("--criterion")
 
-    def refuse(parser: argparse.ArgumentParser, message: str) -> None:
-        raise DataError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
-
-    with mock.patch.object(argparse.ArgumentParser, "error", refuse):
+    with mistakes_in_one_line():
         parser = fairseq_options.get_training_parser()
         _, unknown = fairseq_options.parse_args_and_arch(parser, list(command), parse_known=True)
     for word in unknown:
@@ -71,6 +68,15 @@ def check_command(command: Sequence[str], options: TrainOptions) -> None:
             )
     if unknown:
         raise DataError(f"{unknown[0]}: belongs to no option. Leave it out, or quote the value before it")
+
+
+def mistakes_in_one_line() -> ContextManager[object]:
+    """In this context argparse raises DataError instead of printing 400 lines of usage."""
+
+    def refuse(parser: argparse.ArgumentParser, message: str) -> None:
+        raise DataError(f"{message} (see fairseq-train --help)")
+
+    return mock.patch.object(argparse.ArgumentParser, "error", refuse)
 
 
 def _ours(registry: dict[str, type]) -> list[str]:

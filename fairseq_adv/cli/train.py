@@ -28,7 +28,7 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat.hydra_errors import for_the_user
 
-from .check_options import check_command
+from .check_options import check_command, mistakes_in_one_line
 from .data_folder import kind_of
 from .launcher import errors_told_once, launch
 from .number_types import count
@@ -162,16 +162,12 @@ def _run(command: list[str], log: str, encoder: str) -> None:
     def call_shown(cfg: Any, main: Callable[..., Any], **options: Any) -> Any:
         return call_main(cfg, ShownRun(main, log, encoder), **options)
 
-    def refuse(parser: argparse.ArgumentParser, message: str) -> None:
-        raise DataError(f"{message} (see fairseq-train --help)")  # instead of 400 lines of usage
-
-    errors = mock.patch.object(argparse.ArgumentParser, "error", refuse)
     shown = mock.patch.object(utils, "call_main", call_shown)
     sys.argv = ["fairseq-train", *command]
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/signals.py saves a checkpoint
     logging.getLogger("fairseq").setLevel(logging.NOTSET)
     try:
-        with logged_to(log), errors, shown:
+        with logged_to(log), mistakes_in_one_line(), shown:
             logger.info(shlex.join(sys.argv))
             fairseq_cli.train.cli_main()
     except Exception as error:
