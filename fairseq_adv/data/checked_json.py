@@ -32,7 +32,6 @@ COUNT: Kind = ("a whole number of 0 or more", lambda value: type(value) is int a
 SIZE: Kind = ("a number of 0 or more", lambda value: is_number(value) and value >= 0)
 FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
 TEXT: Kind = ("a string", lambda value: isinstance(value, str))
-OBJECT: Kind = ("an object", lambda value: isinstance(value, dict))
 TEXTS: Kind = ("a list of strings", lambda value: isinstance(value, list) and all(map(TEXT[1], value)))
 
 

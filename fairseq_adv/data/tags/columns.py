@@ -75,8 +75,6 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
     Args:
         tell: log how many lines are comments.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: no such file")
     rows: Rows = []
     columns, comments, is_open = 0, 0, False
     for line, text in enumerate(text_lines(path), start=1):
