@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.lines import lines_of
+from fairseq_adv.data.lines import lines_of, some_rows
 
 _LARGEST = 2 << 30  # bytes that a JSON file may take in memory
 _COSTS = {b",": 72, b"[": 176, b"{": 320}  # bytes of a value, a list, an object
@@ -88,14 +88,9 @@ def json_object_or_none(path: Path) -> Optional[Dict[str, Any]]:
 
 def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
     """("file:line", object) for each line that is not blank; the file may be a .gz."""
-    found = False
-    for number, line in lines_of(path):
-        if line.strip():
-            found = True
-            where = f"{path}:{number}"
-            yield where, _object(line, where, _NO_LIST if line.strip() == "[" else _ONE_A_LINE)
-    if not found:
-        raise DataError(f"{path}: no rows found")
+    for number, line in some_rows((one for one in lines_of(path) if one[1].strip()), path):
+        where = f"{path}:{number}"
+        yield where, _object(line, where, _NO_LIST if line.strip() == "[" else _ONE_A_LINE)
 
 
 def require_field(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:

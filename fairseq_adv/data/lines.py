@@ -12,7 +12,7 @@ from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO, Iterator, Optional, Tuple, cast
+from typing import BinaryIO, Iterable, Iterator, Optional, Tuple, TypeVar, cast
 
 from fairseq_adv.data.errors import DataError
 
@@ -20,6 +20,7 @@ MAX_LINE_MB = 4
 """The default of --max-line-mb. WordPiece takes up to 450 bytes of memory per byte of a row: 1.8 GB."""
 _RATIO = 100  # text is rarely packed to less than a twentieth of its size
 _MOST = 1 << 40
+Row = TypeVar("Row")
 _max_line: ContextVar[int] = ContextVar("max_line", default=MAX_LINE_MB << 20)
 
 
@@ -79,6 +80,15 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, unpacked)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: not a complete gzip file ({error}). Download it again.") from error
+
+
+def some_rows(rows: Iterable[Row], path: Path) -> Iterator[Row]:
+    """The rows; DataError if there are none."""
+    row = None
+    for row in rows:
+        yield row
+    if row is None:
+        raise DataError(f"{path}: no rows found")
 
 
 def lines_of(path: Path, encoding: Optional[str] = None) -> Iterator[Tuple[int, str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.lines import check_unpacked, max_line, too_long
+from fairseq_adv.data.lines import check_unpacked, max_line, some_rows, too_long
 
 _ROWS = 64  # read together
 _BATCH = 256 << 20  # bytes that they may take
@@ -25,15 +25,10 @@ def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         import pyarrow
     except ImportError as error:
         raise DataError(f"{path}: parquet needs pyarrow: pip install pyarrow") from error
-    found = False
     try:
-        for place in _placed(path):
-            found = True
-            yield place
+        yield from some_rows(_placed(path), path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a parquet file ({error}). Download it again.") from error
-    if not found:
-        raise DataError(f"{path}: no rows found")
 
 
 def _placed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

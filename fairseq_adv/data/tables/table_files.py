@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_adv.data.checked_json import check_text, json_lines
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.lines import lines_of, max_line, too_long
+from fairseq_adv.data.lines import lines_of, max_line, some_rows, too_long
 from fairseq_adv.data.tables.parquet import parquet_rows
 from fairseq_adv.data.tables.separated import SEPARATORS, cells_of, find_separator, own_separator
 
@@ -95,8 +95,11 @@ def no_column(row: dict[str, Any], column: str, where: str) -> DataError:
 
 
 def _named(path: Path, rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
+    return some_rows(_by_name(rows, header), path)
+
+
+def _by_name(rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
     names: list[str] = []
-    found = False
     for where, cells in rows:
         if not names:
             names = cells if header else [str(column) for column in range(1, len(cells) + 1)]
@@ -110,18 +113,10 @@ def _named(path: Path, rows: Iterable[tuple[str, list[str]]], header: bool) -> I
                 f"{where}: {len(cells)} cells instead of {len(names)} ({', '.join(names):.400}). Is a "
                 "separator inside a text, or a line broken in two?"
             )
-        found = True
         yield where, dict(zip(names, cells))
-    if not found:
-        raise DataError(f"{path}: no rows found")
 
 
 def _class_lines(path: Path, encoding: str | None) -> Iterator[PlacedRow]:
-    found = False
-    for line, row in lines_of(path, encoding):
-        if row.strip():
-            label, _, rest = row.strip().partition(" ")
-            found = True
-            yield f"{path}:{line}", {"label": label, "text": rest}
-    if not found:
-        raise DataError(f"{path}: no rows found")
+    for line, row in some_rows((one for one in lines_of(path, encoding) if one[1].strip()), path):
+        label, _, rest = row.strip().partition(" ")
+        yield f"{path}:{line}", {"label": label, "text": rest}
