@@ -80,11 +80,7 @@ class CleanWeightConfig(PerturbationConfig):
 
 
 class AdversarialMethod(Method):
-    """Base class of the methods whose perturbation ascends the task's loss.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
-    """
+    """Base class of the methods whose perturbation ascends the task's loss."""
 
     cfg: PerturbationConfig
     sizes: tuple[str, ...] = ("adv_lr", "adv_max_norm", "adv_init_mag")

@@ -96,9 +96,6 @@ class ALUMCriterion(Method):
     """ALUM, eq. 3 and Algorithm 1. Descends on l(f(x), y) + alpha * divergence(f(x), f(x + delta_K)).
 
     K + 2 forward passes, K backward passes to the embeddings only, one backward pass of the sum.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: ALUMConfig

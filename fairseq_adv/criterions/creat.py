@@ -60,9 +60,6 @@ class CreATCriterion(AdversarialMethod):
 
     h is the last layer's state of the first token of each row. K + 1 forward passes, K - 1 backward passes to
     the embeddings only, one backward pass of the sum.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: CreATConfig

@@ -58,9 +58,6 @@ class InfoBERTCriterion(AdversarialMethod):
 
     delta ascends L + beta I_upper. The network of the lower bound is part of this criterion: the trainer
     saves, casts and optimizes it with the model.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: InfoBERTConfig

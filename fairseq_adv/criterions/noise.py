@@ -42,11 +42,7 @@ class NoiseConfig(MethodConfig):
 
 @register_criterion("noise", dataclass=NoiseConfig)
 class NoiseCriterion(Method):
-    """One pass at X + noise, with new noise in each update.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
-    """
+    """One pass at X + noise, with new noise in each update."""
 
     cfg: NoiseConfig
     sizes = ("noise_size",)

@@ -48,9 +48,6 @@ class R3FCriterion(Method):
     """Descends on L(f(x), y) + lambda * (KL(f(x) || f(x + z)) + KL(f(x + z) || f(x))), z the noise.
 
     Both sides of the divergence are trained. Two forward passes, one backward pass of the sum.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: R3FConfig

@@ -37,9 +37,6 @@ class RDropCriterion(Method):
 
     That is (L_1 + L_2)/2 + alpha/4 * (KL(P_1 || P_2) + KL(P_2 || P_1)). Both sides of the divergence are
     trained. Two forward passes, one backward pass of the sum.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
     """
 
     cfg: RDropConfig

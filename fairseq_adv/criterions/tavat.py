@@ -42,11 +42,7 @@ class TAVATConfig(PerturbationConfig):
 
 @register_criterion("tavat", dataclass=TAVATConfig)
 class TAVATCriterion(AdversarialMethod):
-    """TAVAT. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
-    """
+    """TAVAT. Descends on the mean loss over X + delta_t + eta_t, t = 0 … K - 1."""
 
     cfg: TAVATConfig
     has_single_backward = False

@@ -40,11 +40,7 @@ class YOPOConfig(PerturbationConfig):
 
 @register_criterion("yopo", dataclass=YOPOConfig)
 class YOPOCriterion(AdversarialMethod):
-    """YOPO-m-n with the first Transformer layer as f_0. With n = 1 it is FreeLB.
-
-    Raises:
-        DataError: an option is out of range, or no objective is registered for the task.
-    """
+    """YOPO-m-n with the first Transformer layer as f_0. With n = 1 it is FreeLB."""
 
     cfg: YOPOConfig
     train_lr = "2e-4"
