@@ -126,7 +126,7 @@ def _word_options(parser: VerbParser) -> None:
     add_shared(add, "--json")
 
     add = parser.add_argument_group("data").add_argument
-    add_columns(add, label=True)
+    add_columns(add)
     add_shared(add, "--label-map", help="such as 0=neg 1=pos")
     add("--side", choices=SIDES,
         help="which words may change: first text of a pair, second text, or both; for questions: the "

@@ -90,7 +90,7 @@ def predict_options(parser: VerbParser) -> None:
     add("--gold", type=Path, metavar="FILE",
         help="QNLI as ranking, split test-dev: GLUE's QNLI/dev.tsv, to compute the score")  # fmt: skip
     add = parser.add_argument_group("columns of --input").add_argument
-    add_columns(add, label=True)
+    add_columns(add)
     add("--keep", nargs="+", default=[], metavar="COLUMN",
         help="columns to write beside the answers, such as "
         "id, or the text (text, text_pair: those of a .txt with one text per line)")  # fmt: skip

@@ -43,7 +43,7 @@ def classification_options(parser: VerbParser) -> None:
     add("--test", type=Path, metavar="FILE", help="test file")
     add("--dataset", metavar="NAME", help="instead of files: a data set of Hugging Face's hub, or a folder")
     add("--config", metavar="NAME", help="configuration of --dataset")
-    add_columns(add, label=True, required=True)
+    add_columns(add, required=True)
     add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
     add("--allow-odd-labels", action="store_true", help="take labels that look like those of a wrong column: "
         "more than 100 classes, a class with one row, or nearly as many classes as rows")  # fmt: skip

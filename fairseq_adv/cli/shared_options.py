@@ -100,12 +100,11 @@ def inference_config(args: argparse.Namespace, batch_size: int | None = None) ->
     )
 
 
-def add_columns(add: AddArgument, *, label: bool, required: bool = False) -> None:
+def add_columns(add: AddArgument, required: bool = False) -> None:
     """Adds the options that describe a table of texts."""
     add("--text", required=required, metavar="COLUMN", help="column with the text")
     add("--text-pair", metavar="COLUMN", help="column with the second text, for pairs")
-    if label:
-        add("--label", required=required, metavar="COLUMN", help="column with the label")
+    add("--label", required=required, metavar="COLUMN", help="column with the label")
     add("--no-header", action="store_true", help="the csv or tsv has no header line: columns are 1, 2, …")
     add("--encoding", metavar="NAME", help="encoding of csv, tsv and text files (default: utf-8)")
 
@@ -125,8 +124,8 @@ def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, 
     add("--encoder", type=Path, metavar="DIR",
         help="a Hugging Face folder, or one that convert wrote; replaces the options below")  # fmt: skip
     if choice:
-        names = ["gpt2", "wordpiece", *(["sentencepiece"] if sentencepiece else [])]
-        add("--tokenizer", choices=names, help="default: the one that the given files belong to")
+        add("--tokenizer", choices=["gpt2", "wordpiece"],
+            help="default: the one that the given files belong to")  # fmt: skip
     add("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: encoder.json")
     add("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: vocab.bpe")
     add("--wordpiece-vocab", type=Path, metavar="FILE", help="WordPiece: vocab.txt")

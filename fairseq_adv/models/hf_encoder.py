@@ -111,9 +111,8 @@ class HFEncoderModel(BaseFairseqModel):
         return model
 
     def register_classification_head(
-        self, name: str, num_classes: int | None = None, inner_dim: int | None = None,
-        scores_choices: bool = False, **unused: Any,
-    ) -> None:  # fmt: skip
+        self, name: str, num_classes: int | None = None, scores_choices: bool = False, **unused: Any
+    ) -> None:
         """Makes the model one for sequence classification, or for multiple choice, with a new head.
 
         Raises:

@@ -43,7 +43,7 @@ class MaskedLM(Objective):
 
     def check_data(self) -> None:
         """Checks all shards: fairseq opens a shard only when its epoch starts, hours into a run."""
-        check_shards(self.task.cfg.data, (self.cfg.train_subset,))
+        check_shards(self.task.cfg.data, self.cfg.train_subset)
 
     def check_model(self, model: nn.Module) -> None:
         check_masked_lm_head(model)

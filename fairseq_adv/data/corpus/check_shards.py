@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import zip_longest
 from pathlib import Path
-from typing import Sequence
 
 from fairseq import utils
 
@@ -14,15 +13,14 @@ from fairseq_adv.data.text.indexed import read_index
 AGAIN = "Make it again with fairseq-adv corpus; its --check checks the whole corpus."
 
 
-def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[str] = ()) -> None:
-    """Checks that every shard is complete and has the same dictionary as the first.
+def check_shards(data: str, split: str) -> None:
+    """Checks that every shard has the complete split and the same dictionary as the first.
 
     It reads only headers, file sizes and dictionaries, which takes milliseconds per shard.
 
     Args:
         data: the task's data argument: folders joined by colons.
-        splits: every folder must have these, as ``SPLIT.bin`` and ``SPLIT.idx``.
-        first: the first folder must have these too: fairseq reads validation data from it.
+        split: ``SPLIT.bin`` and ``SPLIT.idx`` in every folder.
     """
     if "://" in data:
         return  # not on a local disk: fairseq's PathManager fetches it
@@ -34,8 +32,7 @@ def check_shards(data: str, splits: Sequence[str] = ("train",), first: Sequence[
             raise DataError(f"{data}: {place} is empty. Is there a colon too many?")
         if not folder.is_dir():
             raise DataError(f"{folder}: no such folder ({place}). Correct the path, or leave it out.")
-        for split in (*splits, *(first if number == 1 else ())):
-            check_split(folder / split)
+        check_split(folder / split)
     words = _words(folders[0] / "dict.txt")
     for folder in folders[1:]:
         if (folder / "dict.txt").is_file():

@@ -33,16 +33,15 @@ class TextEncoder:
 
     Args:
         path: a folder made by ``fairseq-adv convert`` or ``fetch``, or a pre-training checkpoint.
-        tokenizer_dir: of a checkpoint's tokenizer, if it isn't next to it.
     """
 
-    def __init__(self, path: Path, device: torch.device, tokenizer_dir: Path | None = None) -> None:
+    def __init__(self, path: Path, device: torch.device) -> None:
         checkpoint = path / "model.pt" if path.is_dir() else path
         state = read_checkpoint(checkpoint)
         if path.is_dir():
             self.tokenizer: TokenToIds = tokenizer_for_encoder(path)
         else:
-            self.tokenizer = saved_tokenizer(checkpoint, str(state["cfg"].task.data or ""), tokenizer_dir)
+            self.tokenizer = saved_tokenizer(checkpoint, str(state["cfg"].task.data or ""))
         self.dictionary = self.tokenizer.dictionary
         self.dictionary.add_symbol("<mask>")
         with reported_as_data_error(checkpoint):

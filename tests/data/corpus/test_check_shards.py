@@ -20,19 +20,19 @@ def split_of(data: Path) -> list[Path]:
     return [Path(part) for part in str(data).split(":")]
 
 
-def refusal(data: str, *args: tuple[str, ...]) -> str:
+def refusal(data: str) -> str:
     with pytest.raises(DataError) as error:
-        check_shards(data, *args)
+        check_shards(data, "train")
     return str(error.value)
 
 
 def test_whole_shards_pass(tmp_path: Path) -> None:
     data = write_shards(tmp_path, 3)
-    check_shards(str(data), ("train",), ("valid",))
+    check_shards(str(data), "train")
     for folder in split_of(data)[1:]:
         (folder / "dict.txt").unlink()  # fairseq never reads these
-    check_shards(str(data))
-    check_shards("s3://bucket/shard0|s3://bucket/shard1")
+    check_shards(str(data), "train")
+    check_shards("s3://bucket/shard0|s3://bucket/shard1", "train")
 
 
 def test_a_missing_shard_is_named_with_its_place(tmp_path: Path) -> None:
@@ -50,16 +50,6 @@ def test_a_missing_file_is_named(tmp_path: Path, shard: int, name: str) -> None:
     path.unlink()
     message = refusal(str(data))
     assert f"{path}: no such file" in message and "fairseq-adv corpus" in message
-
-
-def test_validation_is_asked_of_the_first_folder_alone(tmp_path: Path) -> None:
-    data = write_shards(tmp_path, 2)
-    check_shards(str(data), ("train",), ("valid",))
-    (split_of(data)[0] / "valid.bin").unlink()
-    assert "shard0/valid.bin: no such file" in refusal(str(data), ("train",), ("valid",))
-    assert "shard1/valid.idx: no such file" in refusal(
-        ":".join(str(data).split(":")[::-1]), ("train", "valid")
-    )
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32, np.int64])
@@ -112,7 +102,7 @@ def test_other_dictionaries_are_named_by_their_first_difference(tmp_path: Path) 
     first, second = (folder / "dict.txt" for folder in split_of(data))
     lines = first.read_text().splitlines()
     second.write_text("".join(f"{line.split()[0]} 77\n" for line in lines))
-    check_shards(str(data))
+    check_shards(str(data), "train")
     swapped = [*lines[:3], lines[4], lines[3], *lines[5:]]
     second.write_text("".join(f"{line}\n" for line in swapped))
     message = refusal(str(data))
