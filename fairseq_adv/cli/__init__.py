@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple, TypeVar, Union
 
+from fairseq_adv import __version__
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat import install
 from fairseq_adv_compat.machine import ask_for_huge_pages
@@ -122,7 +123,9 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
         description="Adversarial training inside fairseq.",
         epilog="Run fairseq-adv COMMAND --help for the options of a command.",
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument(
+        "--version", action="version", version=f"fairseq_adv {__version__}", help="print the version and exit"
+    )
     found, at = _named(parser, VERBS, words), 1
     if isinstance(found, Group):
         group = VerbParser(words[0], words[1:])
@@ -162,17 +165,3 @@ def _work(args: argparse.Namespace) -> int | None:
 
             around.enter_context(lines_up_to(args.max_line_mb))
         return work(args)
-
-
-class _Version(argparse.Action):
-    """Looks up the version only when asked: the lookup takes longer than everything else here."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        import importlib.metadata
-
-        try:
-            version = importlib.metadata.version("fairseq_adv")
-        except importlib.metadata.PackageNotFoundError:
-            version = "not installed"
-        print(f"fairseq_adv {version}")
-        parser.exit()
