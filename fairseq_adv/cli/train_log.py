@@ -6,6 +6,9 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+from fairseq_adv.data.errors import full_disk_named
 
 _TRAIN = "fairseq_cli.train"
 _FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's own
@@ -28,9 +31,10 @@ def logged_to(path: str) -> Iterator[None]:
     finally:
         logging.captureWarnings(False)
         root.removeHandler(handler)
-        handler.close()
         for one in before:
             root.addHandler(one)
+        with full_disk_named(Path(path)):  # what its last line left in the buffer is written here
+            handler.close()
 
 
 def _is_not_there(record: logging.LogRecord) -> bool:

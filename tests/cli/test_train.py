@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shlex
 import shutil
@@ -36,8 +37,10 @@ from token_data import write_spans, write_swag, write_tags
 import fairseq_adv.cli
 from fairseq_adv.cli.data_folder import detect_task
 from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_command
+from fairseq_adv.cli.train_log import logged_to
 from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.criterions.freeat import costs_and_intervals
+from fairseq_adv.data.errors import FullDisk
 from fairseq_adv.evaluation.run_logs import read_log
 
 SIZES = (
@@ -532,6 +535,12 @@ def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Pat
     ours, plain = (options_of(data, encoder, *own, *more) for more in ([], ["--criterion", "standard"]))
     assert int(ours["--total-num-update"]) == 2 * int(plain["--total-num-update"])
     assert filled["--max-update"] == plain["--total-num-update"]  # unless told otherwise, as many updates
+
+
+def test_a_log_on_a_full_disk_is_named() -> None:
+    """Its last lines are written when it is closed."""
+    with pytest.raises(FullDisk, match=r"^/dev/full: "), logged_to("/dev/full"):
+        logging.getLogger("fairseq").warning("a line")
 
 
 def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None:
