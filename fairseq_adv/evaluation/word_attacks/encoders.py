@@ -32,7 +32,7 @@ class TextEncoder:
     """An encoder and its tokenizer.
 
     Args:
-        path: a folder made by ``fairseq-adv convert`` or ``fetch``, or a pre-training checkpoint.
+        path: a folder that ``fairseq-adv convert`` wrote, or a pre-training checkpoint.
     """
 
     def __init__(self, path: Path, device: torch.device) -> None:
