@@ -36,7 +36,7 @@ from fairseq_adv.data.errors import DataError
 
 # Programs whose words are not ours to check.
 ORDINARY = {
-    ".", "[", "cat", "cd", "command", "cp", "curl", "echo", "export", "git", "grep", "gunzip", "head",
+    ".", "[", "cat", "cd", "command", "cp", "curl", "echo", "export", "git", "grep", "gunzip", "head", "hf",
     "jupyter", "ls", "mkdir", "mv", "nvidia-smi", "pre-commit", "printf", "rm", "scancel", "scontrol",
     "set", "source", "squeue", "tail", "tar", "tensorboard", "test", "textattack", "true", "unzip", "wget",
     "which",
