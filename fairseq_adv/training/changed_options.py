@@ -54,7 +54,7 @@ LIMITS = {"max_epoch", "max_update", "stop_time_hours", "stop_min_lr", "patience
 # … the length of the schedule, but only with a larger --max-epoch or --max-update, …
 SCHEDULE = {"total_num_update", "warmup_updates"}
 # … and where files are, if they are no longer where they were.
-PATHS = {"data", "tokenizer_dir", "finetune_from_model"}
+PATHS = {"data", "tokenizer_dir", "finetune_from_model", "hf_model"}
 # Compared as one product.
 FACTORS = {"batch_size", "max_tokens", "update_freq", "distributed_world_size"}
 # Groups that training doesn't read.

@@ -238,6 +238,17 @@ def test_the_same_folder_by_another_path_is_the_same(data: Path, tmp_path: Path)
     assert compare(cfg, other) == Changes([], [f"data: {tmp_path}/gone -> {data}"])
 
 
+def test_a_hugging_face_folder_may_move_too(data: Path, tmp_path: Path) -> None:
+    cfg = freelb(data, tmp_path).cfg
+    other = copy.deepcopy(cfg)
+    for one, folder in ((cfg, tmp_path / "old"), (other, tmp_path / "new")):
+        vars(one.model).update(_name="hf_encoder", hf_model=str(folder))
+    moved = f"--hf-model: {tmp_path}/old -> {tmp_path}/new"
+    assert compare(cfg, other) == Changes([], [moved])
+    (tmp_path / "old").mkdir()
+    assert compare(cfg, other).refused == [moved]
+
+
 def test_what_an_older_checkpoint_lacks_counts_as_the_default(data: Path, tmp_path: Path) -> None:
     cfg = freelb(data, tmp_path).cfg
     old = copy.deepcopy(cfg)
