@@ -46,7 +46,7 @@ def sweep_options(parser: VerbParser) -> None:
     add("--seeds", type=count, default=2, help="runs per setting, with seeds 1, 2, …")
     add("--criterion", default="freelb", help="criterion to train with")
     add("--adv-steps", type=count, default=3, help="passes of the criterion, K")
-    add("--num-classes", type=count, default=2, help="number of classes")
+    add("--num-classes", type=count, help="number of classes (default: from DATA)")
     add("--max-epoch", type=count, default=3, help="training epochs")
     add("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
     add("--precision", choices=("auto", "fp32", "bf16"),
@@ -128,8 +128,9 @@ def command(args: argparse.Namespace, setting: Setting, norm: float, seed: int, 
         method = ["--criterion", "standard", "--precision", args.precision]
     else:
         method = ["--criterion", "sentence_prediction"]
+    classes = ["--num-classes", str(args.num_classes)] if args.num_classes else []
     own = [
-        "--task", "sentence_prediction", "--num-classes", str(args.num_classes), *method,
+        "--task", "sentence_prediction", *classes, *method,
         "--dropout", "0.1", "--attention-dropout", "0.1", "--weight-decay", "0.1", "--lr", str(args.lr),
         "--max-epoch", str(args.max_epoch), "--batch-size", str(args.batch_size), "--seed", str(seed),
         "--valid-subset", "valid", "--best-checkpoint-metric", args.metric,

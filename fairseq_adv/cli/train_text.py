@@ -91,10 +91,8 @@ def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
     """What to do with the trained model."""
     kind, path = kind_of(cfg.task._name), shlex.quote(checkpoint)
     if kind == "corpus":
-        return (
-            f"fairseq-adv train DATA --encoder {shlex.quote(encoder)} --finetune-from-model {path} "
-            "--save-dir OUT"
-        )
+        same = f"{'--encoder' if Path(encoder).is_dir() else '--arch'} {shlex.quote(encoder)}"
+        return f"fairseq-adv train DATA {same} --finetune-from-model {path} --save-dir OUT"
     if kind == "questions":
         split = cfg.dataset.train_subset if cfg.dataset.disable_validation else cfg.dataset.valid_subset
         data = shlex.quote(str(cfg.task.data).split(":")[0])

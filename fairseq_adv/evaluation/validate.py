@@ -85,7 +85,7 @@ def evaluate(
         needs_classes: refuse a model without classes of texts, for :func:`calibrate`.
 
     Raises:
-        DataError: the split has no examples.
+        DataError: the split has no examples, or no labels.
         DataError: the checkpoint's task has no registered objective, or the split is missing.
         FileNotFoundError: there is no such checkpoint.
     """
@@ -96,16 +96,22 @@ def evaluate(
     names = _classes(trained)
     if needs_classes and not names:
         raise _no_classes(path)
-    logs, logits, right = [], [], []
+    logs, logits, right, labelled = [], [], [], 0
     with trained.autocast(), _outputs(trained.model) as outputs:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
             logs.append(trained.task.valid_step(sample, trained.model, criterion)[2])
+            labelled += int(sample.get("nlabelled", 1))  # of words, spans, choices and candidates
             if names:
                 logits.append(outputs[-1][0].float().cpu())
                 right.append(sample["target"].view(-1).cpu())
             outputs.clear()
     if not logs:
         raise DataError(f"{data or trained.cfg.task.data}: the split {split!r} has no examples")
+    if not labelled:
+        raise DataError(
+            f"{data or trained.cfg.task.data}: the split {split!r} has no labels, so there is nothing to "
+            "score. To answer it, use fairseq-adv predict"
+        )
     examples = sum(log["nsentences"] for log in logs)
     with metrics.aggregate(new_root=True) as found:
         trained.task.reduce_metrics(logs, criterion)

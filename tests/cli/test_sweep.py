@@ -85,6 +85,7 @@ def test_the_precision_is_that_of_all_runs(folder: Path, tmp_path: Path, precisi
         if not setting.ratio and precision is None:
             expected = ("sentence_prediction", None)
         assert (found["--criterion"], found.get("--precision")) == expected
+        assert "--num-classes" not in found, "train takes it from the data"
 
 
 def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.data import iterators
+from omegaconf import OmegaConf
 from support import (
     PLUGIN,
     build,
@@ -604,6 +605,13 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     )  # fmt: skip
     assert answer.returncode == 0, answer.stderr[-2000:]
     assert (tmp_path / "answers" / "predictions.tsv").is_file()
+
+
+def test_what_follows_pre_training_names_the_architecture_or_the_encoder(tmp_path: Path) -> None:
+    cfg = OmegaConf.create({"task": {"_name": "masked_lm"}})
+    for encoder, option in (("roberta_base", "--arch roberta_base"), (tmp_path, f"--encoder {tmp_path}")):
+        expected = f"fairseq-adv train DATA {option} --finetune-from-model a.pt --save-dir OUT"
+        assert next_command(cfg, "a.pt", str(encoder)) == expected
 
 
 @pytest.mark.parametrize("kind", ["arc", "wsc"])

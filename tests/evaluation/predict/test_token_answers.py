@@ -80,6 +80,12 @@ def test_words_alone_blanks_comments_and_documents(tagging: Path, tmp_path: Path
     assert all(line.count("\t") == 1 for line in alone.file.read_text().splitlines() if line)
 
 
+def test_a_split_without_tags_is_not_validated(tagging: Path) -> None:
+    """Its loss would be 0."""
+    with pytest.raises(DataError, match="the split 'test' has no labels, so there is nothing to score"):
+        validate(str(tagging), split="test", cpu=True)
+
+
 # ---- spans
 
 
