@@ -124,7 +124,8 @@ class AWPCriterion(WeightPerturbation):
 
     cfg: AWPConfig
     sizes = ("awp_gamma",)
-    train_sizes = "--awp-gamma 0.005"
+    train_sizes = "--awp-gamma 0.0001"
+    train_lr = "2e-4"
 
     def is_perturbed(self, name: str) -> bool:
         named, skipped = (
@@ -154,6 +155,7 @@ class SAMCriterion(WeightPerturbation):
     cfg: SAMConfig
     sizes = ("sam_rho",)
     train_sizes = "--sam-rho 0.05"
+    train_lr = "2e-4"
 
     def lengths(self, weights: list[nn.Parameter], sizes: Tensor) -> Tensor:
         found: Tensor = self.cfg.sam_rho * sizes / sizes.norm()
