@@ -42,6 +42,7 @@ class RDropCriterion(Method):
     cfg: RDropConfig
     sizes = ("rdrop_alpha",)
     train_sizes = "--rdrop-alpha 1"
+    train_lr = "2e-4"
     logs = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3),
         Logged("rdrop_divergence", per="sample_size", in_bits=True, digits=9),
