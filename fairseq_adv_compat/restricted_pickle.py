@@ -75,15 +75,15 @@ _HARMLESS = (
 class _Part:
     """Stands for a tensor, or its storage, in :func:`scan`."""
 
-    def __init__(self, items: int, shape: tuple[int, ...] = ()) -> None:
-        self.items, self.shape = items, shape
+    def __init__(self, items: int) -> None:
+        self.items = items
 
 
 def _part(of: Any, *args: Any) -> _Part:
     """In place of torch's functions, which get a storage, an offset and a size, or a tensor."""
     if type(of) is not _Part or (len(args) > 3 and math.prod(args[1]) > of.items):
         raise pickle.UnpicklingError("a tensor of more items than are in the file")
-    return _Part(of.items, args[1]) if len(args) > 3 else of
+    return of
 
 
 def _refused(unpickler: Any) -> None:
@@ -228,11 +228,8 @@ class _Scan(Unpickler):
         return _Part(numel)
 
 
-def scan(file: IO[bytes]) -> Any:
+def scan(file: IO[bytes]) -> None:
     """Reads the pickles of a checkpoint, without its tensors; restores the position in ``file``.
-
-    Returns:
-        what they contain, with an object that has a tensor's ``shape`` in its place.
 
     Raises:
         pickle.UnpicklingError: they contain anything but data, more than 4 MB without the tensors, or a
@@ -242,14 +239,17 @@ def scan(file: IO[bytes]) -> Any:
     try:
         is_zip = file.read(2) == b"PK"
         file.seek(start)
-        if not is_zip and tarfile.is_tarfile(file):
+        if is_zip:
+            _scan_zip(file)
+        elif tarfile.is_tarfile(file):
             raise pickle.UnpicklingError("legacy .tar")
-        return _scan_zip(file) if is_zip else _scan_old(file)
+        else:
+            _scan_old(file)
     finally:
         file.seek(start)
 
 
-def _scan_zip(file: IO[bytes]) -> Any:
+def _scan_zip(file: IO[bytes]) -> None:
     sizes = part_sizes(file)
     if sizes.get("data.pkl", 0) > _MOST_BYTES:
         raise pickle.UnpicklingError(f"a pickle of {sizes['data.pkl']} bytes")
@@ -257,14 +257,13 @@ def _scan_zip(file: IO[bytes]) -> Any:
     if "constants.pkl" in sizes:
         raise pickle.UnpicklingError("a TorchScript program")
     found = _Scan(reader.get_record("data.pkl"))
-    state = found.load()
+    found.load()
     for key, size in found.storages.items():
         if size != sizes.get(f"data/{key}"):
             raise pickle.UnpicklingError(f"a tensor of {size} bytes, in a part of another size")
-    return state
 
 
-def _scan_old(file: IO[bytes]) -> Any:
+def _scan_old(file: IO[bytes]) -> None:
     """torch's format before 1.6: a magic number, a version, the machine, the object, the keys of its
     storages, and the storages, each after the number of its items."""
     start = file.tell()
@@ -274,8 +273,7 @@ def _scan_old(file: IO[bytes]) -> Any:
     for _ in range(3):
         _Scan(content).load()
     found = _Scan(content)
-    state = found.load()
+    found.load()
     keys = _Scan(content).load()
     if type(keys) is not list or set(keys) != set(found.storages) or sum(found.storages.values()) > size:
         raise pickle.UnpicklingError("tensors that are not in the file")
-    return state

@@ -63,6 +63,8 @@ def fill(
         out: written atomically, with ``OUT.manifest.json`` (engine, version, options) next to it.
         workers: threads that search at the same time. The output does not depend on it.
     """
+    if workers < 1:
+        raise DataError(f"--workers {workers}: pass a number of threads, 1 or more.")
     if os.path.abspath(source) == os.path.abspath(out):
         raise DataError(f"{out}: is the input. Pass another output file.")
     rows = _rows(source)

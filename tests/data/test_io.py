@@ -99,7 +99,7 @@ def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     [
         (b"{", "a.json: not JSON .*Download the file again"),
         (b"[1]", r"a.json: expected a JSON object, not \[1\]"),
-        (b'{"a": "\xe9"}', r"a.json(:1)?: not UTF-8"),
+        (b'{"a": "\xe9"}', "a.json: not UTF-8"),
         (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "a.json: not JSON"),
     ],
 )

@@ -5,6 +5,7 @@ read.
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import zipfile
 from pathlib import Path
@@ -122,6 +123,7 @@ def test_what_is_no_checkpoint_is_named(tmp_path: Path, pretrained: Path) -> Non
         archive.writestr("hello.txt", "hello")
     (tmp_path / "cut.pt").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "empty.pt").write_bytes(b"")
+    (tmp_path / "text.pt").write_text("hello world, this is text\n")
     (tmp_path / "page.pt").write_text("<!DOCTYPE html>\n<html></html>\n")
     for path in sorted(tmp_path.glob("*.pt")):
         with pytest.raises(DataError, match=f"{path.name}: not a checkpoint written by fairseq-train"):
@@ -138,16 +140,31 @@ class Runs:
         return os.mkdir, (str(self.folder),)
 
 
-def test_what_holds_more_than_data_is_passed_over_and_not_run(tmp_path: Path) -> None:
-    """fairseq's own loading decides about it."""
-    (tmp_path / "text.pt").write_text("hello world, this is text\n")
+def test_a_packed_one_is_refused_unread(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "model.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({"model": {"padding": b"x" * (1 << 20)}}))
+    with pytest.raises(DataError, match=r"model.pt: not a checkpoint .*packed, which torch.save never does"):
+        embedding_rows(tmp_path / "model.pt")
+
+
+def test_nothing_of_the_file_is_run(tmp_path: Path) -> None:
+    """What weights_only would refuse is passed over: fairseq's own loading decides about it."""
     weight = torch.zeros(7, 3)
     state = {
         "args": SimpleNamespace(a=[Runs(tmp_path / "made")]),
         "model": {"encoder.sentence_encoder.embed_tokens.weight": weight},
     }
-    torch.save(state, tmp_path / "zip.pt")
-    torch.save(state, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
-    for path in tmp_path.glob("*.pt"):
-        assert embedding_rows(path) is None
-    assert not (tmp_path / "made").exists()
+    for zipped in (True, False):
+        torch.save(state, tmp_path / "model.pt", _use_new_zipfile_serialization=zipped)
+        assert embedding_rows(tmp_path / "model.pt") == 7
+        assert not (tmp_path / "made").exists()
+
+
+def test_the_weights_are_not_read(tmp_path: Path) -> None:
+    """A checkpoint cut off within its weights still tells its shapes (in the old format, whose weights come
+    last).
+    """
+    state = {"model": {"encoder.sentence_encoder.embed_tokens.weight": torch.zeros(1000, 300)}}
+    torch.save(state, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    os.truncate(tmp_path / "model.pt", 5000)
+    assert embedding_rows(tmp_path / "model.pt") == 1000

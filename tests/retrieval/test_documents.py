@@ -100,7 +100,15 @@ def test_fallback_and_nothing() -> None:
     assert retrieve(_Engine(["Ice is frozen water."]), "the", "of", Options()).documents == ()
 
 
-@pytest.mark.parametrize("top", [0, 501])
-def test_options(top: int) -> None:
-    with pytest.raises(DataError, match=f"--top {top}"):
-        Options(top)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top": 0}, "--top 0"),
+        ({"top": 501}, "--top"),
+        ({"choice_terms": "x"}, "any, all"),
+        ({"longest": 0}, "--longest"),
+    ],
+)
+def test_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        Options(**options)

@@ -171,6 +171,8 @@ def test_files_of_others_are_left_alone(index: TantivyIndex, tmp_path: Path) -> 
     with pytest.raises(DataError, match="in the way and was not made by this program"):
         fill(index, source, tmp_path / "b.jsonl", Options())
     assert (tmp_path / "b.jsonl.partial").read_text() == "mine"
+    with pytest.raises(DataError, match="--workers 0"):
+        fill(index, source, tmp_path / "c.jsonl", Options(), workers=0)
 
 
 def test_many_sentences_of_one_score(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ class Corpus:
     ranges: List[List[Piece]] = field(init=False)  # the bytes of each shard's train split
 
     def __post_init__(self) -> None:
+        if self.shards < 1:
+            raise DataError(f"--shards {self.shards}: pass 1 or more")
+        if self.max_line < 1:
+            raise DataError("--max-line-mb: pass 1 or more")
         if ":" in str(self.out):
             raise DataError(
                 f"{self.out}: contains a colon, which separates shards in fairseq's data argument. Pass "

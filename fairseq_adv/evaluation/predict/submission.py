@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import task_layout
-from fairseq_adv.data.io import atomic_open, decoded
+from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.predict.benchmarks import GLUE_HEADER
 
 # File -> (rows of the test set, task whose labels it has).
@@ -54,7 +54,13 @@ def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> tup
 
 def check_file(path: Path, content: bytes, rows: int, task: str) -> None:
     """Checks one prediction file."""
-    lines = decoded(content, path).split("\n")
+    try:
+        lines = content.decode("utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        number = content[: error.start].count(b"\n") + 1
+        raise DataError(
+            f"{path}:{number}: not UTF-8. Make the file again with fairseq-adv predict."
+        ) from error
     if lines and not lines[-1]:
         lines.pop()
     if not lines or lines[0] != GLUE_HEADER:

@@ -251,6 +251,8 @@ def test_memory_does_not_grow_with_the_corpus(tokenizer: Gpt2Tokenizer, tmp_path
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"shards": 0}, r"--shards 0: pass 1 or more"),
+        ({"max_line": 0}, r"--max-line-mb: pass 1 or more"),
         ({"out": Path("a:b")}, r"a:b: contains a colon"),
         ({"out": Path(__file__)}, r"test_corpus_bytes.py: not a directory"),
         ({"valid": [Path("no-such-file")]}, r"no-such-file: no such file"),
