@@ -100,7 +100,7 @@ def evaluate(
     with trained.autocast(), _outputs(trained.model) as outputs:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
             logs.append(trained.task.valid_step(sample, trained.model, criterion)[2])
-            labelled += int(sample.get("nlabelled", 1))  # of words, spans, choices and candidates
+            labelled += int(sample.get("nlabelled", 1))  # without it, the split's labels were checked above
             if names:
                 logits.append(outputs[-1][0].float().cpu())
                 right.append(sample["target"].view(-1).cpu())
