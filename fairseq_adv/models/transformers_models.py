@@ -256,9 +256,7 @@ def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
         ) from error
     kind = description["config"].get("model_type")
     if not isinstance(kind, str) or kind not in encoders or kind in _REFUSED:
-        raise DataError(
-            f"{where}: model_type is {kind!r:.40}, no encoder of text that this transformers has"
-        )
+        raise DataError(f"{where}: model_type is {kind!r:.40}, no encoder of text that this transformers has")
     try:
         return CONFIG_MAPPING[kind].from_dict(dict(description["config"]))
     except Exception as error:  # transformers' own checks raise many kinds
