@@ -51,9 +51,10 @@ DOCUMENTS = """\
 Retrieves documents for each choice of multiple-choice questions and writes them to its key "para".
 
 QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which is converted to
-jsonl. All other keys are kept; an existing "para" is replaced. OUT is the output folder, and the files keep
-their names; with a single file of QUESTIONS, OUT can also be a file name that ends in .jsonl. A manifest next
-to each file records the index, the version of tantivy and the options. Interrupted runs resume.
+jsonl; jsonl may be gzipped. All other keys are kept; an existing "para" is replaced. OUT is the output
+folder, and the files keep their names, without .gz; with a single file of QUESTIONS, OUT can also be a file
+name that ends in .jsonl. A manifest next to each file records the index, the version of tantivy and the
+options. Interrupted runs resume.
 
 Examples:
   fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
@@ -113,7 +114,8 @@ def _targets(questions: list[Path], out: Path) -> list[Path]:
         return [out]
     if out.is_file():
         raise DataError(f"{out}: not a directory. Pass a folder, or a name that ends in .jsonl.")
-    names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in questions]
+    plain = [path.with_suffix("") if path.suffix.lower() == ".gz" else path for path in questions]
+    names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in plain]
     for name in names:
         if names.count(name) > 1:
             raise DataError(

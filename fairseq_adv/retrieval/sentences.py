@@ -22,6 +22,7 @@ from fairseq_adv.data.errors import DataError
 
 LONGEST_LINE = 1_000_000
 """Characters. A longer line means that the file does not have one sentence per line."""
+_LONGEST_PART = 5 * LONGEST_LINE  # bytes
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 
@@ -123,8 +124,9 @@ def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tupl
             if not lines:
                 return
             raw = b"".join(lines)
+            cut = len(lines[-1]) == _LONGEST_PART  # perhaps inside a character
             try:
-                text = raw.decode("utf-8", errors)
+                text = raw.decode("utf-8", "replace" if cut else errors)
             except UnicodeDecodeError:
                 text = ""
                 _tell_line(path, number, lines)
@@ -143,7 +145,7 @@ def _blocks(path: Path, errors: str, bar: Optional[Any] = None) -> Iterator[tupl
 def _some_lines(file: BinaryIO) -> list[bytes]:
     """Like ``readlines(_BLOCK)``, but a line that is far too long comes in parts, each of them too long."""
     lines, size = [], 0
-    while size < _BLOCK and (line := file.readline(5 * LONGEST_LINE)):
+    while size < _BLOCK and (line := file.readline(_LONGEST_PART)):
         lines.append(line)
         size += len(line)
     return lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -191,3 +192,12 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     continued = int(done.stdout.split("resumed after ")[1].split()[0])
     assert 5 < continued < 300
     assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+
+
+def test_gzipped_questions_become_plain_ones(index: Path, tmp_path: Path) -> None:
+    plain = questions(tmp_path / "dev.jsonl")
+    (tmp_path / "in").mkdir()
+    with gzip.open(tmp_path / "in" / "dev.jsonl.gz", "wb") as file:
+        file.write(plain.read_bytes())
+    assert retrieve(index, tmp_path / "in" / "dev.jsonl.gz", tmp_path / "out") == 0
+    assert len((tmp_path / "out" / "dev.jsonl").read_text().splitlines()) == 3

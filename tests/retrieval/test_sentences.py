@@ -82,3 +82,10 @@ def test_changed_while_it_is_read(tmp_path: Path) -> None:
     path.write_text("one\ntwo\nthree\n")
     with pytest.raises(DataError, match="changed while it was being read"):
         list(corpus.sentences())
+
+
+def test_a_long_line_that_is_read_in_parts_is_no_other_encoding(tmp_path: Path) -> None:
+    """The first part ends within a character."""
+    (tmp_path / "long.txt").write_bytes(b"first\n" + "永".encode() * 2_000_000)
+    with pytest.raises(DataError, match=r"long.txt:2: more than 1000000 characters"):
+        survey([str(tmp_path / "long.txt")])
