@@ -26,6 +26,8 @@ from .script import VerbParser
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.summaries import Summary
 
+_COMMAND = "command.txt"  # of a run
+
 
 def sweep_options(parser: VerbParser) -> None:
     parser.describe(__doc__)
@@ -59,21 +61,27 @@ def sweep_options(parser: VerbParser) -> None:
 def sweep(args: argparse.Namespace) -> None:
     """Trains every setting with every seed, one after the other, and measures each."""
     from fairseq_adv.data.io import atomic_write
-    from fairseq_adv.evaluation.summaries import summarise
+    from fairseq_adv.evaluation.summaries import LOWER, summarise
 
+    if args.metric in LOWER:
+        raise DataError(f"--metric {args.metric}: the table has the loss. Pass a score, such as accuracy.")
     norm = embedding_norm(args.data, args.encoder)
     # One attack for all settings, in the middle of the range, so that their losses can be compared.
     epsilon = (args.attack_ratio or statistics.median(args.ratios)) * norm
     attack = Attack(epsilon=epsilon, step_size=epsilon / 2, steps=5)
     rows: dict[Setting, list[Summary]] = {}
     text = ""
-    runs = list(itertools.product(range(1, args.seeds + 1), settings(args)))
-    for number, (seed, setting) in enumerate(runs, start=1):
-        folder = args.out / f"{setting.name}-seed{seed}"
+    runs = [
+        (seed, setting, args.out / f"{setting.name}-seed{seed}")
+        for seed, setting in itertools.product(range(1, args.seeds + 1), settings(args))
+    ]
+    for seed, setting, folder in runs:
+        _check_finished(folder, command(args, setting, norm, seed, folder))
+    for number, (seed, setting, folder) in enumerate(runs, start=1):
         is_new = not (folder / "done").exists()
         if is_new:
             words = command(args, setting, norm, seed, folder)
-            atomic_write(folder / "command.txt", shlex.join(words) + "\n")
+            atomic_write(folder / _COMMAND, shlex.join(words) + "\n")
             print(f"{number} of {len(runs)}: {folder}", flush=True)
             # Its bar and its warnings are shown; the rest is told below, or in its log.
             status = subprocess.run(words, stdout=subprocess.DEVNULL).returncode
@@ -91,6 +99,13 @@ def sweep(args: argparse.Namespace) -> None:
         text = table(rows, norm, attack, args.metric)
         atomic_write(args.out / "RESULTS.md", text + "\n")
     print(text)
+
+
+def _check_finished(folder: Path, words: Sequence[str]) -> None:
+    """Raises DataError if a run is finished, but was trained by another command."""
+    file = folder / _COMMAND
+    if (folder / "done").exists() and shlex.split(file.read_text(encoding="utf-8"))[1:] != [*words[1:]]:
+        raise DataError(f"{folder}: was trained by another command ({file}). Pass another OUT, or remove it.")
 
 
 @dataclass(frozen=True)
@@ -112,7 +127,8 @@ def settings(args: argparse.Namespace) -> Iterator[Setting]:
     """Training without perturbation first, then all combinations."""
     yield Setting(0)
     for ratio, alpha, start in itertools.product(args.ratios, args.alphas, args.starts):
-        yield Setting(ratio, alpha, start)
+        if ratio:
+            yield Setting(ratio, alpha, start)
 
 
 def command(args: argparse.Namespace, setting: Setting, norm: float, seed: int, folder: Path) -> list[str]:

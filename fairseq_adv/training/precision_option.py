@@ -97,7 +97,7 @@ def _by_the_processor(trainer: Trainer) -> tuple[bool, str]:
 
 
 def refuse_fp16_without_gpu(trainer: Trainer) -> None:
-    """fairseq/optim/fp16_optimizer.py, line 38, asks for the current GPU; without one it ends in a traceback."""
+    """fairseq/optim/fp16_optimizer.py, line 38, asks for the current GPU: without one, a traceback."""
     common = trainer.cfg.common
     elsewhere = trainer.cuda or trainer.tpu
     without = common.memory_efficient_fp16 or common.fp16_no_flatten_grads

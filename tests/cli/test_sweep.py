@@ -72,6 +72,9 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     again = run_command(*words)
     assert again.returncode == 0 and (folder / "out" / "RESULTS.md").read_text() == table
     assert {path: path.stat().st_mtime_ns for path in before} == before
+    other = run_command(*words, "--criterion", "pgd")  # finished runs are not those of another sweep
+    assert other.returncode == 2 and "seed1: was trained by another command (" in other.stderr
+    assert (folder / "out" / "RESULTS.md").read_text() == table
 
 
 @pytest.mark.parametrize("precision", [None, "auto", "bf16"])
@@ -86,6 +89,16 @@ def test_the_precision_is_that_of_all_runs(folder: Path, tmp_path: Path, precisi
             expected = ("sentence_prediction", None)
         assert (found["--criterion"], found.get("--precision")) == expected
         assert "--num-classes" not in found, "train takes it from the data"
+
+
+def test_no_perturbation_is_one_setting_and_the_metric_a_score(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["sweep", str(folder / "data"), str(folder / "encoder"), str(tmp_path), "--ratios", "0,0.1"]
+    names = [setting.name for setting in settings(verb_parser(words).parse_args(words[1:]))]
+    assert names == ["plain", "eps0.1-alpha0.33-start0.5"]
+    done = CommandMain("sweep", capsys)(*words[1:], "--metric", "loss")
+    assert done.returncode == 2 and "--metric loss: the table has the loss. Pass a score" in done.stderr
 
 
 def test_a_missing_encoder_is_told(folder: Path, tmp_path: Path) -> None:
