@@ -41,7 +41,8 @@ fairseq-adv attack --attack textfooler --help lists its options.
 
 def attack_options(parser: VerbParser) -> None:
     """Those of one attack or the other: with --attack, the words are attacked."""
-    if any(word.partition("=")[0] == "--attack" for word in parser.words):
+    names = {word.partition("=")[0] for word in parser.words}
+    if any(len(name) > len("--a") and "--attack".startswith(name) for name in names):  # argparse abbreviates
         _word_options(parser)
         return
     parser.describe(EMBEDDINGS, check=check_unit)
@@ -91,8 +92,10 @@ def _attack_embeddings(args: argparse.Namespace) -> None:
     else:
         print(f"{means['examples']} examples, {how.steps} ascent steps within {how.radius}")
         print(f"{'':12}{'loss (nats)':>14}{'accuracy':>12}")
-        print(f"{'clean':12}{means['loss']:14.4f}{means['accuracy']:12.2f}")
-        print(f"{'perturbed':12}{means['perturbed_loss']:14.4f}{means['perturbed_accuracy']:12.2f}")
+        for name, prefix in (("clean", ""), ("perturbed", "perturbed_")):
+            accuracy = means.get(f"{prefix}accuracy")
+            shown = "–" if accuracy is None else f"{accuracy:.2f}"  # a regression has none
+            print(f"{name:12}{means[f'{prefix}loss']:14.4f}{shown:>12}")
 
 
 WORDS = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -12,7 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object, json_object_or_none
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -24,6 +25,7 @@ from fairseq_adv.evaluation.word_attacks.search import STATUS, Outcome, Parts, s
 from fairseq_adv.evaluation.word_attacks.settings import Settings
 from fairseq_adv.evaluation.word_attacks.victim import Attacked, AttackedFile, Victim, read_examples
 
+logger = logging.getLogger(__name__)
 EXAMPLES, SUMMARY, PAGE = "examples.jsonl", "summary.json", "changes.html"
 _PART, _SETTINGS = "examples.jsonl.part", "settings.json"
 _STATUS = (", ".join(STATUS), lambda value: value in STATUS)
@@ -78,7 +80,7 @@ def attack_file(request: Request) -> dict[str, Any]:
     made_from = _made_from(request)
     out.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(out / EXAMPLES):
+        with full_disk_named(out), locked(out / EXAMPLES):
             _check_folder(out, made_from)
             records = _kept(out / EXAMPLES) or _attacked(request, made_from)
             found = summary(request.settings, made_from, records)
@@ -95,6 +97,10 @@ def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, 
     out, part = request.out, request.out / _PART
     model = load(request.checkpoint, data=request.data, how=request.how)
     examples = read_examples(request.file, model)
+    if bare := sum(not one.example.text.words for one in examples):
+        if bare == len(examples):
+            raise DataError(f"{request.file.path}: has no word to change there. Pass another --side.")
+        logger.warning("%d of %d examples have no word to change: they can't be fooled", bare, len(examples))
     victim = Victim(model, examples)
     first = examples[0].example
     victim([(first.id, first.text.originals)])  # reports mismatches before anything is written
@@ -113,7 +119,7 @@ def _made_from(request: Request) -> dict[str, Any]:
     if not request.file.path.is_file():
         raise DataError(f"{request.file.path}: no such file")
     file = {name: value for name, value in asdict(request.file).items() if name != "path"}
-    named = asdict(request.resources)
+    named = {**asdict(request.resources), "tokenizer": request.how.tokenizer_dir}
     return {
         "checkpoint": sha256_of(request.checkpoint),
         "file": {"sha256": sha256_of(request.file.path), **file},

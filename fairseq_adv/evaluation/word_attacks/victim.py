@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -95,13 +96,13 @@ def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> 
     for number, (where, name, *texts) in enumerate(
         islice(zip(read.where, read.labels, *read.inputs), file.examples)
     ):
-        name = file.label_map.get(name, name)
-        if name not in labels:
+        answer = file.label_map.get(name, name)
+        if answer not in labels:
             raise DataError(
-                f"{where}: label {name!r:.40} is not one of the model's classes ({', '.join(labels)}). Map "
-                f"it with --label-map {name}={labels[0]}, or leave the row out."
+                f"{where}: label {answer!r:.40} is not one of the model's classes ({', '.join(labels)}). Map "
+                f"it with --label-map {shlex.quote(f'{name}={labels[0]}')}, or leave the row out."
             )
-        example = Example(str(number), WordText.of(texts, attacked), labels.index(name))
+        example = Example(str(number), WordText.of(texts, attacked), labels.index(answer))
         found.append(Attacked(example, _as_row, labels, _NAMES[len(texts)]))
     return found
 
@@ -117,10 +118,11 @@ def _attacked(file: AttackedFile, width: int) -> list[int]:
 
 
 def _questions(file: AttackedFile) -> list[Attacked]:
-    if file.text or file.text_pair or file.label or not file.header or file.encoding != "utf-8":
+    columns = file.text or file.text_pair or file.label or file.label_map
+    if columns or not file.header or file.encoding != "utf-8":
         raise DataError(
-            f"{file.path}: --text, --text-pair, --label, --no-header and --encoding are for models of texts, "
-            "but this one takes questions. Leave them out."
+            f"{file.path}: --text, --text-pair, --label, --label-map, --no-header and --encoding are for "
+            "models of texts, but this one takes questions. Leave them out."
         )
     side = file.side or "question"
     if side not in ("question", "documents", "choices"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import time
 from contextlib import suppress
@@ -15,7 +16,15 @@ import glue_samples
 import pytest
 from hf_models import save_bert
 from small_wordnet import small_wordnet
-from support import CommandMain, command, start_command, write_json_lines, write_questions, writers
+from support import (
+    CommandMain,
+    command,
+    files_up_to,
+    start_command,
+    write_json_lines,
+    write_questions,
+    writers,
+)
 from tiny import save
 
 from fairseq_adv import load
@@ -390,6 +399,7 @@ def test_what_does_not_fit_the_model_leaves_no_settings(
 ) -> None:
     """Single texts for a model of pairs: the command with the right columns goes on."""
     given = [pairs / "a.pt", *DEEPWORDBUG, "--data", pairs / "rows.jsonl", *TEXTS, "--examples", 2]
+    given += ["--side", "first"]
     out = ["--out", tmp_path / "out"]
     done = attack(*given, *out)
     assert done.returncode == 2 and "was trained on pairs of texts, but was given single texts" in done.stderr
@@ -415,3 +425,70 @@ def test_a_model_of_numbers_is_refused(tmp_path: Path, attack: CommandMain) -> N
     )
     assert done.returncode == 2 and "the model predicts numbers, not classes" in done.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_examples_without_a_word_to_change_are_told(
+    pairs: Path, tmp_path: Path, attack: CommandMain, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They can't be fooled, so they raise Aua."""
+    rows = [
+        {**row, "second": second} for row, second in zip(read(pairs / "rows.jsonl"), ("", "?!", "one", "two"))
+    ]
+    given = [
+        pairs / "a.pt",
+        *DEEPWORDBUG,
+        *TEXTS,
+        "--text-pair",
+        "second",
+        "--out",
+        tmp_path / "out",
+        "--data",
+    ]
+    assert attack(*given, write_json_lines(tmp_path / "four.jsonl", rows)).returncode == 0
+    assert "2 of 4 examples have no word to change" in caplog.text
+    done = attack(
+        *given[:-2], tmp_path / "none", "--data", write_json_lines(tmp_path / "two.jsonl", rows[:2])
+    )
+    assert (
+        done.returncode == 2 and "two.jsonl: has no word to change there. Pass another --side" in done.stderr
+    )
+
+
+def test_a_full_disk_is_named(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    given = [films / "a.pt", *DEEPWORDBUG, "--data", films / "rows.jsonl", *TEXTS, "--out", tmp_path / "out"]
+    with files_up_to(2000):  # examples.jsonl.part
+        done = attack(*given)
+    assert (
+        done.returncode == 2 and str(tmp_path / "out") in done.stderr and "standard output" not in done.stderr
+    )
+    assert attack(*given).returncode == 0, "which resumes"
+
+
+def test_another_tokenizer_is_another_attack(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    given = [films / "a.pt", *DEEPWORDBUG, "--data", films / "rows.jsonl", *TEXTS, "--examples", 2]
+    given += ["--out", tmp_path / "out"]
+    assert attack(*given, "--tokenizer-dir", films / "encoder").returncode == 0
+    assert attack(*given, "--tokenizer-dir", films / "encoder").returncode == 0
+    for other in ([], ["--tokenizer-dir", tmp_path]):
+        done = attack(*given, *other)
+        assert done.returncode == 2 and "has an attack with a different resources" in done.stderr
+
+
+def test_labels_are_mapped_by_what_the_file_says(films: Path, tmp_path: Path, attack: CommandMain) -> None:
+    """The command that the message gives is one of a shell."""
+    row = {**read(films / "rows.jsonl")[0], "label": "very good"}
+    data = write_json_lines(tmp_path / "rows.jsonl", [row])
+    given = [films / "a.pt", *DEEPWORDBUG, "--data", data, *TEXTS, "--out", tmp_path / "out"]
+    done = attack(*given, "--label-map", "very good=none")
+    assert done.returncode == 2 and "label 'none' is not one of" in done.stderr
+    words = shlex.split(done.stderr[done.stderr.index("--label-map") : done.stderr.index(", or leave")])
+    assert words[1].startswith("very good=") and attack(*given, *words).returncode == 0
+
+
+def test_an_abbreviated_option_is_the_attack_on_words(
+    films: Path, attack: CommandMain, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """argparse takes it, so it must not end in the options of the other attack."""
+    with pytest.raises(SystemExit):
+        attack(films / "a.pt", "--att", "deepwordbug", "--epsilon", "0.1", "--relative")
+    assert "error: the following arguments are required: --data, --out" in capsys.readouterr().err
