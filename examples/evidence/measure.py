@@ -53,7 +53,7 @@ def predict(trained: Trained, split: str) -> tuple[Any, dict[str, float]]:
     return found, {"rows": size, "accuracy": 100 * right / size, "loss": loss / size}
 
 
-def under_attack(trained: Trained, radius: float) -> dict[str, list[int]]:
+def under_attack(trained: Trained, radius: float) -> dict[str, list[float]]:
     """The rows of each mini-batch, and how many answers stay right."""
     how = Attack(radius, radius / 4, STEPS, relative=True, loss="margin")
     batches = trained.batches("attack", BLOCK)

@@ -48,6 +48,7 @@ def validate_options(parser: VerbParser) -> None:
 
 def validate(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation import validate as validation
+    from fairseq_adv.evaluation.run_logs import IN_BITS
 
     if args.calibrate and args.split.startswith("test"):
         raise DataError(f"--calibrate --split {args.split}: a temperature is fitted on a validation split")
@@ -69,11 +70,7 @@ def validate(args: argparse.Namespace) -> None:
     scores = {name: value for name, value in scores.items() if name not in more}  # those of the report
     width = max(map(len, scores))
     for name, value in scores.items():
-        print(
-            f"  {name:{width}}  {value:.4f}"
-            if name in validation.IN_BITS
-            else f"  {name:{width}}  {value:.2f}"
-        )
+        print(f"  {name:{width}}  {value:.4f}" if name in IN_BITS else f"  {name:{width}}  {value:.2f}")
     if report is not None:
         print("", *report.lines(), sep="\n")
     if args.calibrate:

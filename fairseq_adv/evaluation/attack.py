@@ -33,29 +33,30 @@ class Robustness:
     """Sums over the examples seen; the properties are means.
 
     Attributes:
-        examples: number of examples; for a masked LM, number of masked positions.
+        examples: number of examples with a label; for a masked LM, number of masked positions.
         clean: summed loss at X, in nats.
         perturbed: summed loss at X + delta, in nats.
-        clean_correct: number of correct predictions at X; 0 for a regression.
-        perturbed_correct: number of correct predictions at X + delta; 0 for a regression.
+        clean_correct: number of correct predictions at X; NaN for a regression.
+        perturbed_correct: number of correct predictions at X + delta; NaN for a regression.
     """
 
     examples: int = 0
     clean: float = 0.0
     perturbed: float = 0.0
-    clean_correct: int = 0
-    perturbed_correct: int = 0
+    clean_correct: float = 0
+    perturbed_correct: float = 0
 
     def means(self) -> dict[str, float]:
-        """Mean losses in nats, and accuracies x 100, per example."""
+        """Mean losses in nats, and accuracies x 100, per example; a regression has no accuracies."""
         n = max(self.examples, 1)
-        return {
+        found = {
             "examples": self.examples,
             "loss": self.clean / n,
             "perturbed_loss": self.perturbed / n,
             "accuracy": 100.0 * self.clean_correct / n,
             "perturbed_accuracy": 100.0 * self.perturbed_correct / n,
         }
+        return {name: value for name, value in found.items() if not (math.isnan(value) and "acc" in name)}
 
 
 def attack(
@@ -155,9 +156,10 @@ def _attack_batch(
         predictions, loss = passed(objective.loss)
         result.perturbed += loss.item()
         result.perturbed_correct += _correct(objective, predictions, sample)
-    result.examples += objective.sample_size(sample)
+    # The sample size is at least 1, also if none is labelled.
+    result.examples += int(sample.get("nlabelled", objective.sample_size(sample)))
 
 
-def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> int:
+def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> float:
     counts: dict[str, Any] = objective.logging_output(predictions, sample, gather=False)
-    return int(counts.get("ncorrect", 0))
+    return int(counts["ncorrect"]) if "ncorrect" in counts else math.nan

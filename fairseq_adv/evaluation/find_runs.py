@@ -93,11 +93,15 @@ def _mean(group: Sequence[Summary]) -> Summary:
     names = [row.name for row in group]
     common = os.path.commonprefix(names)  # noqa: RUF071 - of characters
     name = _SEED.sub("", common) or ", ".join(names)
+    updates = sorted({row.updates or 0 for row in group})
+    # One may be unfinished, or have stopped early.
+    told = "" if len(updates) == 1 else f", {updates[0]} to {updates[-1]} updates"
     score, loss = _interval([row.score for row in group]), _interval([row.loss for row in group])
     pairs = zip(*(row.attacked for row in group))
     attacked = [[_interval([pair[k] for pair in row]) for k in (0, 1)] for row in pairs]
     return replace(
-        group[0], name=f"{name} ({len(group)} seeds)", score=score[0], loss=loss[0], epoch=math.nan,
+        group[0], name=f"{name} ({len(group)} seeds{told})", updates=None if told else group[0].updates,
+        score=score[0], loss=loss[0], epoch=math.nan,
         seconds_per_update=_interval([row.seconds_per_update for row in group])[0],
         attacked=[(one[0], other[0]) for one, other in attacked],
         halves=[score[1], loss[1], *(half for pair in attacked for _, half in pair)],

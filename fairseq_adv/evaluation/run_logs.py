@@ -14,6 +14,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import breaks_a_line
 
 INNER, TRAIN, VALID = "train_inner", "train", "valid"
+# Logged by fairseq and the criterions in bits: log2(e) times the training loss.
+IN_BITS = ("loss", "nll_loss", "task_loss")
 _UPDATES = "num_updates"
 
 
@@ -58,7 +60,8 @@ def loss_nats(values: Mapping[str, float]) -> float:
 def log_lines(path: Path) -> list[LogLine]:
     """The lines of numbers of a log file, in order. A line may occur several times.
 
-    fairseq adds a log handler with every progress bar: later epochs' lines are repeated.
+    fairseq adds a log handler with every progress bar: later epochs' lines are repeated. A start that went
+    back, to an earlier checkpoint or to none, replaces what earlier starts had logged from there on.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -72,7 +75,11 @@ def log_lines(path: Path) -> list[LogLine]:
         raise DataError(
             f"{path}: not a text file. Pass the file that fairseq-train --log-file wrote"
         ) from error
-    lines = [found for line in text.splitlines() if (found := _log_line(line)) is not None]
+    lines: list[LogLine] = []
+    for found in filter(None, map(_log_line, text.splitlines())):
+        if lines and found.updates < lines[-1].updates:
+            lines = [line for line in lines if line.updates < found.updates]
+        lines.append(found)
     if not lines:
         raise NoNumbers(
             f"{path}: no JSON lines of numbers. If the run has just begun, wait for its first validation. "

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import math
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +20,7 @@ from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.run_logs import (
+    IN_BITS,
     log_lines,
     logged_configuration,
     logged_options,
@@ -27,11 +30,12 @@ from fairseq_adv.evaluation.run_logs import (
 )
 from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
 
+logger = logging.getLogger(__name__)
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
 Point = tuple[float, float]  # two numbers that belong together
 # The metrics to show without --metric if the run has none of its own; and those for which lower is better.
 _SCORES = ("accuracy", "pearson_and_spearman", "mcc", "f1", "ppl")
-_LOWER = ("loss", "nll_loss", "loss_nats", "ppl")
+LOWER = (*IN_BITS, "loss_nats", "ppl")
 
 
 @dataclass
@@ -58,6 +62,7 @@ class Summary:
     setting: str = ""  # all its options but the seed and its places; "" if they are not known
     # of a mean over seeds: half the width of the 95 % interval of score, loss, each attack's two numbers
     halves: list[float] = field(default_factory=list)
+    split: str = "valid"  # the one validated first
 
 
 def summarise(
@@ -84,8 +89,11 @@ def summarise(
     else:
         with reported_as_data_error(folder):
             summary = _from_checkpoints(folder, metric)
-    found = [_attack_once(folder, how, batches, precision) for how in attacks]
-    summary.attacked = [(means["perturbed_loss"], means["perturbed_accuracy"]) for means in found]
+    found = [_attack_once(folder, summary.split, how, batches, precision) for how in attacks]
+    # A regression has no accuracy.
+    summary.attacked = [
+        (means["perturbed_loss"], means.get("perturbed_accuracy", math.nan)) for means in found
+    ]
     if found:
         summary.loss = found[0]["loss"]
     return summary
@@ -98,21 +106,22 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     own = saving.get("best_checkpoint_metric", "")
     name = metric or _metric(own, {name for values in log.valid for name in values})
     summary = Summary(
-        folder.resolve().name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(name)
-    )
+        folder.resolve().name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(name),
+        split=_first(logged_options(path, "dataset").get("valid_subset", "valid")),
+    )  # fmt: skip
     summary.seed, summary.setting = seed_and_setting(logged_configuration(path))
     scored = [values for values in log.valid if name in values]
     if summary.metric:
-        summary.dev_scores = [(values["num_updates"], values[name]) for values in scored]
+        summary.dev_scores = [(values["num_updates"], values[name] * _unit(name)) for values in scored]
     summary.dev_losses = [(values["num_updates"], loss_nats(values)) for values in log.valid]
     trained = log.inner or log.train
     summary.train_losses = [(values["num_updates"], loss_nats(values)) for values in trained]
     summary.updates = int(max((line.updates for line in log_lines(path)), default=0))
     if scored:
-        highest = saving["maximize_best_checkpoint_metric"] == "True" if name == own else name not in _LOWER
+        highest = saving["maximize_best_checkpoint_metric"] == "True" if name == own else name not in LOWER
         best = _best(scored, name, highest)
         summary.epoch, summary.loss = best.get("epoch", math.nan), loss_nats(best)
-        summary.score = best[name] if summary.metric else math.nan
+        summary.score = best[name] * _unit(name) if summary.metric else math.nan
     speeds = [values["ups"] for values in log.train if values.get("ups")]
     if speeds:
         summary.seconds_per_update = sum(1 / speed for speed in speeds) / len(speeds)
@@ -126,6 +135,15 @@ def _metric(own: str, logged: set[str]) -> str:
     if own and own != "loss" and (own in logged or not logged):
         return own
     return next((name for name in _SCORES if name in logged), "loss")
+
+
+def _unit(name: str) -> float:
+    """What a logged score is multiplied with: losses are shown in nats."""
+    return math.log(2) if name in IN_BITS else 1.0
+
+
+def _first(splits: str) -> str:
+    return splits.split(",")[0]
 
 
 def _not_loss(name: str) -> str:
@@ -151,8 +169,9 @@ def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
     saving, criterion = best["cfg"].checkpoint, _options(best["cfg"].criterion)
     own = str(getattr(saving, "best_checkpoint_metric", "loss"))
     summary = Summary(
-        folder.name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(metric or own)
-    )
+        folder.resolve().name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(metric or own),
+        split=_first(str(best["cfg"].dataset.valid_subset)),
+    )  # fmt: skip
     summary.seed, summary.setting = seed_and_setting(str(best["cfg"]))
     history = last.get("optimizer_history") or [{}]
     updates = history[-1].get("num_updates")
@@ -162,7 +181,7 @@ def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
     if found is not None and own == "loss":
         summary.loss = float(found) * math.log(2)
     if found is not None and summary.metric == own:
-        summary.score = float(found)
+        summary.score = float(found) * _unit(own)
     if (metric or own) == own and paths[0].name == BEST:
         summary.epoch = _epoch(extra.get("train_iterator") or {})
     meters = _meters(last)
@@ -228,16 +247,21 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _attack_once(folder: Path, how: Attack, batches: int | None, precision: str) -> dict[str, float]:
+def _attack_once(
+    folder: Path, split: str, how: Attack, batches: int | None, precision: str
+) -> dict[str, float]:
     checkpoint = folder / BEST
     made_from: dict[str, Any] = {"attack": asdict(how), "data": None, "batches": batches, **stamp(checkpoint)}
     name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
-    if precision != "fp32":  # without it, and with "data", as earlier versions wrote it
+    # Without what is usual, and with "data", as earlier versions wrote it.
+    if split != "valid":
+        made_from["split"] = split
+    if precision != "fp32":
         made_from["precision"], name = precision, f"{name}-{precision}"
     return cached(
         folder / f"{name}.json",
         made_from,
-        lambda: attack_checkpoint(str(checkpoint), how, batches=batches, precision=precision),
+        lambda: attack_checkpoint(str(checkpoint), how, split=split, batches=batches, precision=precision),
     )
 
 
@@ -245,13 +269,18 @@ def cached(
     kept: Path, made_from: Mapping[str, Any], measure: Callable[[], dict[str, float]]
 ) -> dict[str, float]:
     """The contents of ``kept`` if they were made from the same input; otherwise the result of ``measure``,
-    stored."""
+    stored, unless the folder may only be read."""
     found = json_object_or_none(kept) or {}
     if not differences(made_from, found.get("key")):
         with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's file
             return {name: float(value) for name, value in found["means"].items()}
     values = measure()
-    atomic_write(kept, json.dumps({"key": made_from, "means": values}))
+    try:
+        atomic_write(kept, json.dumps({"key": made_from, "means": values}))
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        logger.warning("%s: can't be written (%s), so the result is not kept", kept, error.strerror)
     return values
 
 

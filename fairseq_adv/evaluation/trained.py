@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -16,6 +16,7 @@ from typing import Any, ContextManager
 import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
@@ -25,7 +26,7 @@ from tqdm import tqdm
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.labelled_folder import check_labels
+from fairseq_adv.data.text.labelled_folder import check_classes, check_labels, class_names, known_labels
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
@@ -134,13 +135,13 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
     return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=how.batch_size))
 
 
-def read_checkpoint(path: Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_checkpoint(path: Path) -> dict[str, Any]:
     """The contents of a checkpoint, to build a model from; no code in it is run."""
     if not path.is_file():
         raise DataError(f"{path}: no such checkpoint")
     try:
         with checkpoints.to_build_from():
-            state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path), overrides)
+            state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         for name in ("task", "criterion", "model"):
             if state["cfg"][name] is None or not state["model"]:
                 raise KeyError(name)
@@ -200,8 +201,14 @@ def load(
 ) -> Trained:
     """Opens a checkpoint with splits of its data, to measure it."""
     how = InferenceConfig(cpu=cpu, precision=precision)
-    state = read_checkpoint(Path(path), {} if data is None else {"data": data})
+    state = read_checkpoint(Path(path))
+    labels = known_labels(state["cfg"])
+    if data is not None:
+        overwrite_args_by_name(state["cfg"], {"data": data})
     trained = load_model(Path(path), state, None, how)
+    if isinstance(trained.task, SentencePredictionTask) and not trained.task.cfg.regression_target:
+        file = Path(trained.task.cfg.data, "label", "dict.txt")
+        check_classes(file, class_names(trained.task.label_dictionary), labels)
     trained.objective.check_files()
     for split in splits:
         _check_split(trained.task, trained.cfg.task.data, split)
@@ -242,7 +249,12 @@ def attack_checkpoint(
     trained = load(path, data, [split], cpu, precision)
     samples = trained.batches(split, batch_size, batches, f"attacking {split}")
     with trained.fast_products():
-        return attack(trained.model, trained.objective, samples, how, trained.autocast).means()
+        found = attack(trained.model, trained.objective, samples, how, trained.autocast)
+    if not found.examples:
+        raise DataError(
+            f"{trained.task.cfg.data}: the split {split!r} has no labels, so there is nothing to attack"
+        )
+    return found.means()
 
 
 def objective_options(cfg: Any) -> SimpleNamespace:

@@ -18,15 +18,13 @@ from torch import nn
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature, save_temperature
+from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.evaluation.calibration import fit_temperature, softmax
 from fairseq_adv.evaluation.class_report import ClassReport, class_report
 from fairseq_adv.evaluation.entity_report import EntityReport
-from fairseq_adv.evaluation.predict.text_kind import known_labels
+from fairseq_adv.evaluation.run_logs import IN_BITS
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.tags import Tags
-
-# Logged by fairseq and the criterions in bits: log2(e) times the training loss.
-IN_BITS = ("loss", "nll_loss", "task_loss")
 
 
 @dataclass(frozen=True)
@@ -96,23 +94,24 @@ def evaluate(
     names = _classes(trained)
     if needs_classes and not names:
         raise _no_classes(path)
-    logs, logits, right, labelled = [], [], [], 0
+    logs, logits, right, examples = [], [], [], 0
     with trained.autocast(), _outputs(trained.model) as outputs:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
-            logs.append(trained.task.valid_step(sample, trained.model, criterion)[2])
-            labelled += int(sample.get("nlabelled", 1))  # without it, the split's labels were checked above
+            log = trained.task.valid_step(sample, trained.model, criterion)[2]
+            examples += log["nsentences"]
+            if sample.get("nlabelled", 1):  # without it, the split's labels were checked above
+                logs.append(log)
             if names:
                 logits.append(outputs[-1][0].float().cpu())
                 right.append(sample["target"].view(-1).cpu())
             outputs.clear()
-    if not logs:
+    if not examples:
         raise DataError(f"{data or trained.cfg.task.data}: the split {split!r} has no examples")
-    if not labelled:
+    if not logs:
         raise DataError(
             f"{data or trained.cfg.task.data}: the split {split!r} has no labels, so there is nothing to "
             "score. To answer it, use fairseq-adv predict"
         )
-    examples = sum(log["nsentences"] for log in logs)
     with metrics.aggregate(new_root=True) as found:
         trained.task.reduce_metrics(logs, criterion)
     scores = {name: float(value) for name, value in found.get_smoothed_values().items()}

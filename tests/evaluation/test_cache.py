@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from pathlib import Path
@@ -66,3 +67,20 @@ def test_a_stamp_tells_a_changed_checkpoint(tmp_path: Path) -> None:
     assert first["size"] == 3 and stamp(file) == first
     os.utime(file, ns=(1, first["time"] + 1))
     assert stamp(file) != first
+
+
+def test_what_can_not_be_kept_is_measured_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a run of somebody else; tests may run as root, who may write everywhere."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fairseq_adv.evaluation.summaries.atomic_write", refuse)
+    for number in (errno.EACCES, errno.EROFS):
+        assert cached(tmp_path / "kept.json", {"a": 1}, Measure(loss=1.0)) == {"loss": 1.0}
+        assert f"kept.json: can't be written ({os.strerror(number)})" in caplog.text
+    number = errno.ENOSPC
+    with pytest.raises(OSError, match="No space left"):
+        cached(tmp_path / "kept.json", {"a": 1}, Measure(loss=1.0))

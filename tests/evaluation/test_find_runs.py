@@ -60,6 +60,14 @@ def test_seeds_are_joined_and_nothing_else(tmp_path: Path) -> None:
     assert "±" not in table(rows[1:])
 
 
+def test_an_unfinished_run_shows_in_the_row_of_its_seeds(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"freelb-seed{k}", k, 80) for k in (1, 2)]
+    with (runs[1] / "train.log").open("a") as log:
+        log.write(json.dumps(valid(30, accuracy=90)) + "\n")
+    (row,) = join_seeds([summarise(run) for run in runs])
+    assert row.name == "freelb (2 seeds, 10 to 30 updates)" and row.updates is None
+
+
 def test_a_start_that_trained_nothing_changes_no_row(tmp_path: Path) -> None:
     """Such as one that was refused because its options were others: its log has them, too."""
     before = summarise(write_run(tmp_path / "run", 1, 80))

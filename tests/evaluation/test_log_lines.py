@@ -98,3 +98,18 @@ def test_a_log_that_is_none_or_has_another_format(tmp_path: Path) -> None:
 )
 def test_the_object_at_the_end_of_a_line(line: str, found: dict[str, int]) -> None:
     assert json_at_end(line) == found
+
+
+def test_a_start_that_went_back_replaces_what_was_logged_from_there_on(tmp_path: Path) -> None:
+    """One from an earlier checkpoint, or a new training with the log of an old one still there."""
+
+    def valid(updates: int, score: int) -> str:
+        return f'{{"epoch": 1, "valid_accuracy": "{score}", "valid_num_updates": "{updates}"}}'
+
+    def told(*lines: str) -> list[tuple[int, float]]:
+        log = read_log(write_log(tmp_path / "train.log", [*lines]), is_trained=False)
+        return [(int(one["num_updates"]), one["accuracy"]) for one in log.valid]
+
+    first = [valid(94, 60), valid(188, 88), valid(188, 88), valid(282, 85)]
+    assert told(*first, valid(188, 70)) == [(94, 60), (188, 70)]
+    assert told(*first, valid(47, 50), valid(94, 55)) == [(47, 50), (94, 55)]

@@ -174,3 +174,34 @@ def test_the_clean_loss_is_the_one_that_fairseq_validated(runs: Path) -> None:
     bits = logged(fairseq_train(*args, *restored), "valid")[-1]["valid_loss"]
     assert summarise(runs / "freelb", attacks=[HOW]).loss / math.log(2) == pytest.approx(bits, abs=6e-4)
     assert summarise(runs / "freelb").loss / math.log(2) == pytest.approx(bits, abs=6e-4)
+
+
+def test_losses_are_in_nats_and_the_lowest_is_the_best(tmp_path: Path) -> None:
+    lines = [valid(10, accuracy=80, task_loss=0.5), valid(20, accuracy=70, task_loss=0.9)]
+    found = summarise(write_log(tmp_path / "run", *lines), "task_loss")
+    assert (found.epoch, found.score) == (1, pytest.approx(0.5 * math.log(2)))
+    assert found.dev_scores[1] == (20, pytest.approx(0.9 * math.log(2)))
+
+
+def test_an_attack_is_on_the_split_that_was_validated(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a log and without; a result of another split is not taken for it."""
+    folder = shutil.copytree(runs / "freelb", tmp_path / "freelb")
+    log, splits = folder / "train.log", []
+    how = Attack(epsilon=0.3, step_size=0.2, steps=2)  # no other test has stored its result
+
+    def attack(path: str, how: Attack, *, split: str, **_: Any) -> dict[str, float]:
+        splits.append(split)
+        return {"loss": 0.5, "perturbed_loss": 1.0}  # a regression's
+
+    monkeypatch.setattr("fairseq_adv.evaluation.summaries.attack_checkpoint", attack)
+    assert math.isnan(summarise(folder, attacks=[how]).attacked[0][1])
+    log.write_text(log.read_text().replace("'valid_subset': 'valid'", "'valid_subset': 'dev,valid'"))
+    summarise(folder, attacks=[how])
+    log.unlink()
+    state = torch.load(folder / "checkpoint_best.pt", weights_only=False)
+    state["cfg"]["dataset"]["valid_subset"] = "dev2"
+    torch.save(state, folder / "checkpoint_best.pt")
+    summarise(folder, attacks=[how])
+    assert splits == ["valid", "dev", "dev2"]

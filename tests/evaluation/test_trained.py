@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
 import pytest
-from support import build, train_args, write_questions, write_task, write_wsc
+from support import CommandMain, build, train_args, write_json_lines, write_questions, write_task, write_wsc
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.trained import attack_checkpoint
+from fairseq_adv.evaluation.validate import validate
 
 WRITERS = {"sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc}
 
@@ -28,3 +32,57 @@ def test_an_attack_raises_the_loss_of_a_checkpoint(tmp_path: Path, task: str) ->
     assert parts == pytest.approx(found, rel=1e-4)
     with pytest.raises(ValueError, match="no split 'other'"):
         attack_checkpoint(str(tmp_path / "model.pt"), how, split="other", cpu=True)
+
+
+@pytest.mark.parametrize("task", ["commonsense_qa", "wsc"])
+def test_rows_without_a_label_do_not_count(tmp_path: Path, task: str) -> None:
+    """Whatever the batches are; a split of none is refused."""
+    data = WRITERS[task](tmp_path / "data")
+    rows = [json.loads(line) for line in (data / "valid.jsonl").read_text().splitlines()]
+    unlabelled = [{k: v for k, v in row.items() if k not in ("answerKey", "label")} for row in rows]
+    write_json_lines(data / "test.jsonl", [*rows[:2], *unlabelled[2:]])
+    run = build(train_args(data, None, "standard", "--no-save-optimizer-state", task=task))
+    path = str(tmp_path / "model.pt")
+    run.trainer.save_checkpoint(path, {})
+    how = Attack(epsilon=0.5, step_size=0.2, steps=1)
+    whole = attack_checkpoint(path, how, split="test", cpu=True)
+    assert whole["examples"] == 2
+    parts = attack_checkpoint(path, how, split="test", batch_size=1, cpu=True)
+    assert parts == pytest.approx(whole, rel=1e-4)
+    scores = validate(path, split="test", cpu=True)
+    rounded = pytest.approx(whole["loss"], abs=5e-4)  # fairseq logs three digits, in bits
+    assert scores["examples"] == 8 and scores["loss"] == rounded
+    assert validate(path, split="test", batch_size=1, cpu=True) == pytest.approx(scores, rel=1e-4)
+    write_json_lines(data / "test.jsonl", unlabelled)
+    for measure in (partial(attack_checkpoint, path, how), partial(validate, path)):
+        with pytest.raises(DataError, match="the split 'test' has no labels, so there is nothing to"):
+            measure(split="test", cpu=True)
+
+
+def test_a_regression_has_no_accuracy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = write_task(tmp_path / "data", classes=1)
+    more = ["--regression-target", "--num-classes", "1", "--no-save-optimizer-state"]
+    run = build(train_args(data, None, "standard", *more))
+    run.trainer.save_checkpoint(str(tmp_path / "model.pt"), {})
+    words = [tmp_path / "model.pt", "--epsilon", "0.1", "--absolute", "--cpu"]
+    attack = CommandMain("attack", capsys)
+    assert set(json.loads(attack(*words, "--json").stdout)) == {"examples", "loss", "perturbed_loss"}
+    rows = attack(*words).stdout.splitlines()[-2:]
+    assert [row.split()[2] for row in rows] == ["–", "–"]
+
+
+@pytest.mark.parametrize("verb", ["validate", "attack"])
+def test_classes_in_another_order_or_others_are_refused(
+    tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model knows them by number: with another order the scores are those of wrong answers."""
+    run = build(train_args(write_task(tmp_path / "data"), None, "standard", "--no-save-optimizer-state"))
+    run.trainer.save_checkpoint(str(tmp_path / "model.pt"), {})
+    more = ["--epsilon", "0.1", "--absolute"] if verb == "attack" else []
+    words, other = [tmp_path / "model.pt", "--cpu", *more, "--data"], write_task(tmp_path / "other", seed=2)
+    assert CommandMain(verb, capsys)(*words, other).returncode == 0
+    file = other / "label" / "dict.txt"
+    for text, message in (("0 2\n1 1\n", "in a different order"), ("0 2\nb 1\n", "lists 0, b, but the")):
+        file.write_text(text)
+        done = CommandMain(verb, capsys)(*words, other)
+        assert done.returncode == 2 and f"error: {file}: lists" in done.stderr and message in done.stderr

@@ -129,7 +129,39 @@ def class_names(dictionary: Dictionary) -> List[str]:
     return [one for one in symbols if one != "<mask>" and not one.startswith("madeupword")]
 
 
+def known_labels(cfg: Any) -> List[str]:
+    """The names of a checkpoint's classes in the model's order; empty if they are unknown, or there are none.
+
+    ``text_classification`` stores them in the checkpoint; otherwise they come from the training data, if it
+    still exists.
+    """
+    names = getattr(cfg.task, "class_names", None)
+    if names:
+        return [str(name) for name in names]
+    file = Path(str(getattr(cfg.task, "data", "") or "")) / "label" / "dict.txt"
+    return class_names(Dictionary.load(str(file))) if file.is_file() else []
+
+
 # ---- checking
+
+
+def check_classes(file: Path, labels: Sequence[str], trained: Sequence[str]) -> None:
+    """A model knows its classes by number. In another order every answer would be a different class.
+
+    Args:
+        file: lists the data's ``labels``.
+        trained: the model's classes; empty if they are unknown.
+    """
+    if trained and sorted(labels) != sorted(trained):
+        raise DataError(
+            f"{file}: lists {', '.join(labels)}, but the checkpoint has {', '.join(trained)}. Pass data with "
+            "these classes."
+        )
+    if trained and [*labels] != [*trained]:
+        raise DataError(
+            f"{file}: lists its labels in a different order than the data that the checkpoint was trained "
+            f"with ({', '.join(trained)}). Prepare the data together with the same training file."
+        )
 
 
 def check_folder(folder: Path, is_regression: bool) -> None:

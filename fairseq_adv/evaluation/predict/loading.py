@@ -17,6 +17,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature
+from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, saved_tokenizer_folder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
@@ -24,7 +25,7 @@ from fairseq_adv.evaluation.predict.choice_kind import ChoiceKind, PhraseKind
 from fairseq_adv.evaluation.predict.kinds import Kind
 from fairseq_adv.evaluation.predict.span_kind import SpanKind
 from fairseq_adv.evaluation.predict.tag_kind import TagKind
-from fairseq_adv.evaluation.predict.text_kind import TextKind, check_prepared, known_labels
+from fairseq_adv.evaluation.predict.text_kind import TextKind, check_prepared
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import (
-    Dictionary,
     FairseqDataset,
     IdDataset,
     ListDataset,
@@ -27,7 +26,7 @@ from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.tables.separated import find_separator
 from fairseq_adv.data.tables.table_files import PlacedRow, read_table, text_cell
-from fairseq_adv.data.text.labelled_folder import check_folder, class_names
+from fairseq_adv.data.text.labelled_folder import check_classes, check_folder, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of
@@ -156,35 +155,15 @@ class TextKind:
         return ScoredRows(dataset, kind, ids, np.array([[*labels] or ["value"]]), gold, digest)
 
     def _checked_labels(self, of: PredictionTask, data: Path) -> list[str]:
-        labels, file = class_names(self.task.label_dictionary), data / "label" / "dict.txt"
-        wanted = self.labels if of.glue is None else of.glue.classes
-        if wanted and sorted(labels) != sorted(wanted):
-            owner = "the checkpoint" if of.glue is None else of.name
+        file = data / "label" / "dict.txt"
+        labels = class_names(self.task.label_dictionary)
+        if of.glue is not None and sorted(labels) != sorted(of.glue.classes):
             raise DataError(
-                f"{file}: lists {', '.join(labels)}, but {owner} has {', '.join(wanted)}. Pass "
-                + ("data with these classes." if of.glue is None else f"the folder of {of.name}.")
+                f"{file}: lists {', '.join(labels)}, but {of.name} has {', '.join(of.glue.classes)}. Pass "
+                f"the folder of {of.name}."
             )
-        # A model knows its classes by number. In another order every answer would be a different class.
-        if self.labels and labels != [*self.labels]:
-            raise DataError(
-                f"{file}: lists its labels in a different order than the data that the checkpoint was "
-                f"trained with ({', '.join(self.labels)}). Prepare the data together with the same training "
-                "file."
-            )
+        check_classes(file, labels, self.labels)
         return labels
-
-
-def known_labels(cfg: Any) -> list[str]:
-    """The names of a checkpoint's classes in the model's order; empty if they are unknown, or there are none.
-
-    ``text_classification`` stores them in the checkpoint; otherwise they come from the training data, if it
-    still exists.
-    """
-    names = getattr(cfg.task, "class_names", None)
-    if names:
-        return [str(name) for name in names]
-    file = Path(str(getattr(cfg.task, "data", "") or "")) / "label" / "dict.txt"
-    return class_names(Dictionary.load(str(file))) if file.is_file() else []
 
 
 def check_prepared(data: Path, is_regression: bool, of: PredictionTask) -> None:

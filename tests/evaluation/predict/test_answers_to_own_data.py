@@ -12,9 +12,9 @@ from support import write_task
 from tiny import kept, rename_labels, save, with_test_splits
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
-from fairseq_adv.evaluation.predict.text_kind import known_labels
 
 NAMES = ("World", "Sports", "Sci/Tech")
 
