@@ -14,6 +14,7 @@ from fairseq.optim import AMPOptimizer
 from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 from support import (
+    ADVERSARIAL,
     PLUGIN,
     batch,
     build,
@@ -25,6 +26,7 @@ from support import (
     write_task,
 )
 
+from fairseq_adv.fairseq_patches.mixed_precision import load_loss_scale, loss_scale, loss_scale_state
 from fairseq_adv.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
 
 RATE, EPS, SCALES = 1e-3, 1e-8, (128, 65536)
@@ -170,3 +172,43 @@ def test_bf16_of_the_command_line_trains_as_that_of_a_yaml(data: Path, tmp_path:
     assert done.returncode == 0, done.stderr
     words, yaml = (tensors(tmp_path / name / "checkpoint_last.pt") for name in ("words", "yaml"))
     assert words and words == yaml
+
+
+# --- restarts ---------------------------------------------------------------------------------------
+
+
+@needs_scaler
+@pytest.mark.usefixtures("scaling_on_cpus")
+@pytest.mark.parametrize(
+    "words",
+    [["--memory-efficient-fp16", "--fp16-scale-window", "3"], ["--amp", "--amp-scale-window", "3"]],
+    ids=["fp16", "amp"],
+)
+def test_a_resumed_run_scales_losses_as_an_uninterrupted_one(
+    data: Path, tmp_path: Path, words: list[str]
+) -> None:
+    """The scale doubles at the same updates. fairseq keeps the scale of fp16 alone, and nothing of AMP."""
+    whole, resumed = (build(train_args(data, None, "freelb", *ADVERSARIAL, *words)) for _ in range(2))
+    for update in range(10):
+        if update == 4:
+            whole.trainer.consolidate_optimizer()
+            whole.trainer.save_checkpoint(str(tmp_path / "last.pt"), {})
+            resumed.trainer.load_checkpoint(str(tmp_path / "last.pt"))
+        for run in (whole, resumed)[: 2 if update >= 4 else 1]:
+            run.trainer.train_step([batch(run, [update % 4, 5, 6])])
+    states = [loss_scale_state(run.trainer.optimizer) for run in (whole, resumed)]
+    assert states[0] == states[1] and len(states[0]) > 3
+    assert loss_scale(resumed.trainer.optimizer) == loss_scale(whole.trainer.optimizer) > 128
+    pairs = zip(whole.trainer.model.named_parameters(), resumed.trainer.model.parameters())
+    unlike = [name for (name, one), other in pairs if one.requires_grad and not torch.equal(one, other)]
+    assert not unlike
+
+
+def test_a_loss_scale_of_another_precision_or_of_an_attacker_is_left_alone(data: Path) -> None:
+    run = build(train_args(data, None, "freelb", *ADVERSARIAL, "--memory-efficient-fp16"))
+    before = loss_scale_state(run.trainer.optimizer)
+    for other in (None, {}, {"scale": 2.0}, [1], dict.fromkeys(before, "1")):
+        load_loss_scale(run.trainer.optimizer, other)
+        assert loss_scale_state(run.trainer.optimizer) == before
+    load_loss_scale(run.trainer.optimizer, dict.fromkeys(before, 5))
+    assert loss_scale_state(run.trainer.optimizer) == dict.fromkeys(before, 5)

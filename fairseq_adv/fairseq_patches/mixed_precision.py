@@ -19,6 +19,9 @@ from torch import Tensor, nn
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv.fairseq_patches.replace import replace
 
+# Of fairseq's DynamicLossScaler: its updates, and when it last changed its scale, and why.
+_COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
+
 
 def train_in_mixed_precision() -> None:
     """``--amp``: bf16 on CPUs, and gradients that are divided by the loss scale once.
@@ -64,6 +67,30 @@ def loss_scale(optimizer: Any) -> float:
     if scaler is None:
         return 1.0
     return float(scaler.get_scale() if isinstance(optimizer, AMPOptimizer) else scaler.loss_scale)
+
+
+def loss_scale_state(optimizer: Any) -> dict[str, float]:
+    """What has to be in a checkpoint, so that a resumed run scales its losses as an uninterrupted one.
+
+    fairseq/optim/fp16_optimizer.py, line 214, keeps the scale, but not when it last changed, on which the
+    next change depends. With ``--amp``, fairseq keeps nothing. Empty if losses are not scaled.
+    """
+    if isinstance(optimizer, AMPOptimizer):
+        return dict(optimizer.scaler.state_dict())
+    scaler = getattr(optimizer, "scaler", None)
+    return {} if scaler is None else {name: getattr(scaler, name) for name in _COUNTERS}
+
+
+def load_loss_scale(optimizer: Any, state: Any) -> None:
+    """Continues with a state of :func:`loss_scale_state`, unless it is of another precision."""
+    own = loss_scale_state(optimizer)
+    is_state = isinstance(state, dict) and all(isinstance(value, (int, float)) for value in state.values())
+    if not own or not is_state or state.keys() != own.keys():
+        return
+    if isinstance(optimizer, AMPOptimizer):
+        optimizer.scaler.load_state_dict(state)
+    else:
+        vars(optimizer.scaler).update(state)
 
 
 def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bool:
