@@ -97,6 +97,21 @@ def test_a_stopped_training_is_queued_again_and_no_other(tmp_path: Path, srun: s
     assert ("scontrol requeue 1234567" in calls) == is_queued
 
 
+@pytest.mark.parametrize(
+    ("note", "is_queued"), [('{"run": "b", "stopped": "SIGUSR1"}', True), ('{"run": "b"}', False)]
+)
+def test_a_sweep_is_queued_again_if_one_of_its_runs_was_stopped(
+    tmp_path: Path, note: str, is_queued: bool
+) -> None:
+    """Each has a folder of its own. What they had written before this start does not count."""
+    runs = [tmp_path / "out" / f"common.seed={seed}" for seed in (1, 2)]
+    for run in runs:
+        run.mkdir(parents=True)
+        (run / ".running").write_text('{"run": "a", "stopped": "SIGUSR1"}\n')
+    _, calls = submitted(tmp_path, f"echo '{note}' > '{runs[1]}/.running'; exit 138")
+    assert ("scontrol requeue 1234567" in calls) == is_queued
+
+
 def test_the_script_wants_to_be_called_in_the_projects_folder(tmp_path: Path) -> None:
     script = str(EXAMPLES / "slurm.sbatch")
     done = run_command("bash", script, *"abcd", SLURM_SUBMIT_DIR=str(tmp_path))
