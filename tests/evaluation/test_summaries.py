@@ -58,7 +58,7 @@ def test_a_log_has_everything(runs: Path) -> None:
     assert [update for update, _ in found.dev_scores] == [12, 24]
 
 
-def test_checkpoints_alone_hold_less(runs: Path, tmp_path: Path) -> None:
+def test_checkpoints_alone_hold_less(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = shutil.copytree(runs / "freelb", tmp_path / "freelb")
     whole = summarise(folder)
     (folder / "train.log").unlink()
@@ -68,6 +68,8 @@ def test_checkpoints_alone_hold_less(runs: Path, tmp_path: Path) -> None:
     assert math.isnan(found.loss) and not found.train_losses and not found.dev_scores
     assert found.ratio == pytest.approx(whole.ratio, abs=1e-4)
     assert 0.2 < found.seconds_per_update / whole.seconds_per_update < 5
+    monkeypatch.chdir(folder)
+    assert summarise(Path(".")).name == "freelb"
     assert math.isnan(summarise(folder, "mcc").score) and math.isnan(summarise(folder, "mcc").epoch)
     # A run that is judged by its loss, which fairseq has in bits; and one that has its last checkpoint alone.
     for path in (folder / "checkpoint_best.pt", folder / "checkpoint_last.pt"):

@@ -233,6 +233,8 @@ def test_questions(side: str, tmp_path: Path, attack: CommandMain) -> None:
     file = write_json_lines(tmp_path / "rows.jsonl", rows)
     words = [str(tmp_path / "a.pt"), *DEEPWORDBUG, "--data", str(file), "--side", side]
     assert attack(*words, "--out", str(tmp_path / "out")).returncode == 0
+    mapped = attack(*words, "--label-map", "A=B", "--out", str(tmp_path / "mapped"))
+    assert mapped.returncode == 2 and "--label-map" in mapped.stderr and "takes questions" in mapped.stderr
     kinds = set()
     for record in lines(tmp_path / "out"):
         assert record["names"].count("document 1") == 1
