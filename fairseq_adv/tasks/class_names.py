@@ -8,6 +8,7 @@ from typing import Any
 from omegaconf import OmegaConf, open_dict
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.labelled_rows import changes_in_omegaconf
 
 
 def keep_class_names(cfg: Any, names: Sequence[str]) -> None:
@@ -18,8 +19,13 @@ def keep_class_names(cfg: Any, names: Sequence[str]) -> None:
         names: the data's class names, in the order of the head's outputs.
 
     Raises:
-        DataError: the checkpoint has different names.
+        DataError: the checkpoint has different names, or could not store one.
     """
+    odd = next((name for name in names if changes_in_omegaconf(name)), None)
+    if odd is not None:
+        raise DataError(
+            f"{cfg.data}: fairseq can't store the class name {odd!r:.40} in a checkpoint. Rename the class."
+        )
     known = cfg.class_names
     if known is not None and list(known) != list(names):
         raise DataError(

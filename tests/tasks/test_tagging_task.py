@@ -51,6 +51,7 @@ def test_a_row_and_the_places_of_its_words(tmp_path: Path) -> None:
         ("w1\tO\n", None, r"train\.tsv: every tag is O, so there is nothing to learn"),
         ("w1\tB-X\n", "w1\tO\nw2\tB-Z\n", r"valid\.tsv:2: entities of the type Z do not occur in the"),
         ("w1\tB-X\n\n" + "w2\tO\n" * 23, None, r"train\.tsv:3: the sentence has 25 tokens, more than --max-"),
+        ("w1\tB-${env:HOME}\n", None, r"can't store the class name 'B-\$\{env:HOME\}' in a check"),
         ("w1\tB-X\n", "w1\n", r"valid\.tsv:1: only one column"),
         ("w1\tB-X\n", "w1\tI-X\nw2\tO\nw3\tB-X\n", r"valid\.tsv:3: an entity begins with B-X, but on line 1"),
     ],

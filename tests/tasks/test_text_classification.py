@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,19 @@ def test_they_are_those_of_the_data_in_their_order(data: Path, checkpoint: Path)
 def test_names_with_spaces(data: Path, tmp_path: Path) -> None:
     other = renamed(data, tmp_path / "named", "Sci/Tech", "two words", "NUM:date")
     assert list(names_in(saved(other, tmp_path / "a.pt"))) == ["Sci/Tech", "two words", "NUM:date"]
+
+
+@pytest.mark.parametrize("name", ["???", "${env:HOME}", "a ${common.seed}"])
+def test_a_name_that_omegaconf_would_change_is_refused(name: str, tmp_path: Path) -> None:
+    """Of a folder that fairseq-preprocess wrote; fairseq_adv's prepare refuses it itself."""
+    other = renamed(tmp_path, tmp_path / "odd", "yes", name)
+    with pytest.raises(DataError, match=f"odd: fairseq can't store the class name '{re.escape(name)}'"):
+        build(train_args(other, None, "standard", task="text_classification"))
+
+
+def test_question_marks_and_dollars_are_ordinary_otherwise(tmp_path: Path) -> None:
+    other = renamed(tmp_path, tmp_path / "named", "??", "????", "$5 {a}")
+    assert list(names_in(saved(other, tmp_path / "a.pt"))) == ["??", "????", "$5 {a}"]
 
 
 def test_a_regression_has_none(tmp_path: Path) -> None:

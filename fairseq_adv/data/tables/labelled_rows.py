@@ -121,10 +121,18 @@ def is_float32(value: float) -> bool:
 
 
 def _class_name(label: str, where: str) -> str:
-    odd = breaks_a_line(label)
+    odd = breaks_a_line(label) or changes_in_omegaconf(label)
     if odd or label in _RESERVED or label.startswith("madeupword") or label.endswith("#fairseq:overwrite"):
         raise DataError(f"{where}: fairseq can't store the class name {label!r:.40}. Rename the class.")
     return label
+
+
+def changes_in_omegaconf(name: str) -> bool:
+    """Whether a checkpoint, whose configuration is OmegaConf's, would have another text for a class name.
+
+    "???" means that a value is missing, and "${env:NAME}" is replaced by an environment variable.
+    """
+    return name == "???" or "${" in name
 
 
 def refuse_odd_labels(train: LabelledRows) -> None:

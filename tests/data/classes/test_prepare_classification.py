@@ -174,7 +174,8 @@ BAD: list[tuple[Columns, dict[str, Any], str]] = [
     (ONE, {"text": "x", "label": 1.5}, r"train.csv:4: label 1.5 is neither a text nor .* --regression"),
     (ONE, {"text": "x", "label": ["a"]}, r"train.csv:4: label \['a'\] is neither"),
     *((ONE, {"text": "x", "label": name}, r"train.csv:4: fairseq can't store the class name")
-      for name in ("<unk>", "a\tb", "a\nb", "madeupword0001", "a #fairseq:overwrite", "\ud800", "a\u2028b")),
+      for name in ("<unk>", "a\tb", "a\nb", "madeupword0001", "a #fairseq:overwrite", "\ud800", "a\u2028b",
+                   "???", "${env:HOME}", "in ${HOME}")),
     *((PAIR, {"a": "x", "b": "y", "score": score}, r"train.csv:4: label '.{1,40} is not a number")
       for score in ("nan", "3,5", "1_0", True, float("inf"))),
     *((PAIR, {"a": "x", "b": "y", "score": score}, r"train.csv:4: label '.{1,40} is outside float32 .*Scale")
