@@ -27,6 +27,7 @@ import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import check_classes, check_labels, class_names, known_labels
+from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
@@ -203,8 +204,12 @@ def load(
     how = InferenceConfig(cpu=cpu, precision=precision)
     state = read_checkpoint(Path(path))
     labels = known_labels(state["cfg"])
-    if data is not None:
-        overwrite_args_by_name(state["cfg"], {"data": data})
+    changed = {} if data is None else {"data": data}
+    # A copy, made by fairseq-adv train: the folder that it came from may be gone, or have another one by now.
+    tokenizer = Path(path).parent / FOLDER
+    if tokenizer.is_dir() and "tokenizer_dir" in state["cfg"].task:
+        changed["tokenizer_dir"] = str(tokenizer)
+    overwrite_args_by_name(state["cfg"], changed)
     trained = load_model(Path(path), state, None, how)
     if isinstance(trained.task, SentencePredictionTask) and not trained.task.cfg.regression_target:
         file = Path(trained.task.cfg.data, "label", "dict.txt")

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
-from support import CommandMain, build, train_args, write_json_lines, write_questions, write_task, write_wsc
+import tiny
+from support import (
+    VOCABULARY,
+    CommandMain,
+    build,
+    train_args,
+    write_encoder,
+    write_json_lines,
+    write_questions,
+    write_task,
+    write_wsc,
+)
+from token_data import write_tags
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
@@ -57,6 +70,27 @@ def test_rows_without_a_label_do_not_count(tmp_path: Path, task: str) -> None:
     for measure in (partial(attack_checkpoint, path, how), partial(validate, path)):
         with pytest.raises(DataError, match="the split 'test' has no labels, so there is nothing to"):
             measure(split="test", cpu=True)
+
+
+@pytest.mark.parametrize("task", ["commonsense_qa", "wsc", "tagging"])
+def test_the_tokenizer_beside_the_checkpoint_is_read(tmp_path: Path, task: str) -> None:
+    """Though the encoder's folder has another one by now, or is gone."""
+    data, encoder = {**WRITERS, "tagging": write_tags}[task](tmp_path / "data"), tmp_path / "encoder"
+    write_encoder(encoder)
+    for name in ("vocab.txt", "dict.txt"):
+        (data / name).unlink()
+    path = tiny.save(data, tmp_path / "run" / "model.pt", "--tokenizer-dir", str(encoder), task=task)
+    how = Attack(epsilon=0.5, step_size=0.2, steps=1)
+
+    def measured() -> list[dict[str, float]]:
+        return [validate(str(path), cpu=True), attack_checkpoint(str(path), how, cpu=True)]
+
+    as_told = measured()
+    shutil.copytree(encoder, path.parent / "tokenizer")
+    write_encoder(encoder, [*"qa:_?.", "he", "it", *reversed(VOCABULARY)])
+    assert measured() == as_told
+    shutil.rmtree(encoder)
+    assert measured() == as_told
 
 
 def test_a_regression_has_no_accuracy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
