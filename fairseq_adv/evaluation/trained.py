@@ -28,6 +28,7 @@ from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import check_classes, check_labels, class_names, known_labels
 from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
@@ -204,6 +205,7 @@ def load(
     how = InferenceConfig(cpu=cpu, precision=precision)
     state = read_checkpoint(Path(path))
     labels = known_labels(state["cfg"])
+    trained_on = str(getattr(state["cfg"].task, "data", "") or "")
     changed = {} if data is None else {"data": data}
     # A copy, made by fairseq-adv train: the folder that it came from may be gone, or have another one by now.
     tokenizer = Path(path).parent / FOLDER
@@ -211,9 +213,12 @@ def load(
         changed["tokenizer_dir"] = str(tokenizer)
     overwrite_args_by_name(state["cfg"], changed)
     trained = load_model(Path(path), state, None, how)
-    if isinstance(trained.task, SentencePredictionTask) and not trained.task.cfg.regression_target:
-        file = Path(trained.task.cfg.data, "label", "dict.txt")
-        check_classes(file, class_names(trained.task.label_dictionary), labels)
+    if isinstance(trained.task, SentencePredictionTask):
+        folder = Path(trained.task.cfg.data)
+        check_same_words(Path(path), trained_on, folder)
+        if not trained.task.cfg.regression_target:
+            names = class_names(trained.task.label_dictionary)
+            check_classes(folder / "label" / "dict.txt", names, labels)
     trained.objective.check_files()
     for split in splits:
         _check_split(trained.task, trained.cfg.task.data, split)

@@ -120,3 +120,19 @@ def test_classes_in_another_order_or_others_are_refused(
         file.write_text(text)
         done = CommandMain(verb, capsys)(*words, other)
         assert done.returncode == 2 and f"error: {file}: lists" in done.stderr and message in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["validate", "attack", "predict"])
+def test_data_of_other_words_are_refused(
+    tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As many words as the model has embeddings, but others: the answers would be those of other texts."""
+    data = write_task(tmp_path / "data")
+    path = tiny.save(data, tmp_path / "run" / "model.pt", task="text_classification")
+    more = {"attack": ["--epsilon", "0.1", "--absolute"], "predict": ["--out", tmp_path / "out"]}
+    words = [path, "--cpu", *more.get(verb, []), "--split", "valid", "--data"]
+    assert CommandMain(verb, capsys)(*words, data).returncode == 0
+    other = shutil.copytree(data, tmp_path / "other") / "input0" / "dict.txt"
+    other.write_text("".join(f"{word} 1\n" for word in reversed(VOCABULARY)))
+    done = CommandMain(verb, capsys)(*words, tmp_path / "other")
+    assert done.returncode == 2 and f"error: {other}: has other words than {data}/input0/dict" in done.stderr

@@ -14,10 +14,10 @@ from typing import Any, Optional
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
-from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, load_engine
 from fairseq_adv.data.tokenizers.special_tokens import unusual_names
 from fairseq_adv.data.tokenizers.spiece import MODEL, AlbertTokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_dictionary
 from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer, wordpiece_config
 
 _NAMES = {
@@ -90,6 +90,39 @@ def saved_tokenizer(
 ) -> TokenToIds:
     """The tokenizer in :func:`saved_tokenizer_folder`."""
     return tokenizer_for_encoder(saved_tokenizer_folder(checkpoint, data, tokenizer_dir, named))
+
+
+def check_same_words(checkpoint: Path, trained_on: str, data: Path) -> None:
+    """Raises DataError if a binarised folder has other words than a model: its word ids would be wrong.
+
+    The model's are those of the tokenizer next to the checkpoint, or else of the folder that it was trained
+    on. Nothing is compared if neither exists.
+
+    Args:
+        trained_on: the data folder named in the checkpoint, ``cfg.task.data``.
+        data: has ``input0/dict.txt``.
+    """
+    places = [checkpoint.parent / FOLDER]
+    if trained_on:
+        places += [Path(trained_on, FOLDER), Path(trained_on, "input0")]
+    known = next((place for place in places if place.is_dir()), None)
+    if known is None:
+        return
+    is_plain = is_hugging_face(known)  # then the dictionary has numbers instead of words
+    theirs, ours = known / "dict.txt", data / "input0" / "dict.txt"
+    if is_plain:
+        theirs, ours = known / "tokenizer.json", data / FOLDER / "tokenizer.json"
+    if not theirs.is_file() or not ours.is_file() or theirs.read_bytes() == ours.read_bytes():
+        return
+    if is_plain:
+        is_same = load_engine(ours.parent).get_vocab() == load_engine(known).get_vocab()
+    else:
+        is_same = load_dictionary(ours).symbols == load_dictionary(theirs).symbols
+    if not is_same:
+        raise DataError(
+            f"{ours}: has other words than {theirs}, which {checkpoint} was trained with: the word ids would "
+            "be wrong. Prepare the data again with the model's encoder."
+        )
 
 
 def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:

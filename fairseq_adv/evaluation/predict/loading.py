@@ -18,7 +18,11 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.text.labelled_folder import known_labels
-from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, saved_tokenizer_folder
+from fairseq_adv.data.tokenizers.saved_tokenizer import (
+    check_same_words,
+    saved_tokenizer,
+    saved_tokenizer_folder,
+)
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.choice_kind import ChoiceKind, PhraseKind
@@ -129,6 +133,7 @@ def kind_for_split(path: Path, cfg: Any, of: PredictionTask, data: Path, how: In
     truncate documents, and report a row whose question is too long.
     """
     labels, name = known_labels(cfg), cfg.task._name
+    trained_on = str(getattr(cfg.task, "data", "") or "")
     overrides: dict[str, Any] = {
         "data": str(data), "no_shuffle": True, "sampling_weights": None, "shorten_method": "truncate",
         "shorten_data_split_list": "",
@@ -137,6 +142,7 @@ def kind_for_split(path: Path, cfg: Any, of: PredictionTask, data: Path, how: In
     is_regression = bool(getattr(cfg.task, "regression_target", False))
     if name in ("sentence_prediction", "text_classification"):
         check_prepared(data, is_regression, of)
+        check_same_words(path, trained_on, data)
     if name not in of.trained_with:
         raise DataError(
             f"{path}: was trained with --task {name}, but {of.name} needs a model of "

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
+import hf_encoders
 import pytest
 from glue_samples import AWKWARD, small_bpe, small_spiece, small_wordpiece, sst2
+from hf_encoders import WORDS
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers import saved_tokenizer as saved_tokenizer_module
-from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, saved_tokenizer, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
+from fairseq_adv.data.tokenizers.saved_tokenizer import (
+    check_same_words,
+    save_tokenizer,
+    saved_tokenizer,
+    tokenizer_for_encoder,
+)
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 pytestmark = pytest.mark.fast
@@ -53,6 +64,53 @@ def test_the_options_matter(tmp_path: Path) -> None:
     """What the test above would not see if they did not."""
     folder = small_wordpiece(tmp_path / "encoder")
     assert ids(tokenizer_for_encoder(folder, True)) != ids(tokenizer_for_encoder(folder, None))
+
+
+def with_words(data: Path, words: Sequence[str]) -> Path:
+    """A binarised folder, as far as its dictionary, with that of another count; no tokenizer."""
+    (data / "input0").mkdir(parents=True)
+    (data / "input0" / "dict.txt").write_text("".join(f"{word} 7\n" for word in words))
+    return data
+
+
+def test_data_of_other_words_than_the_models_are_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    """By the tokenizer beside the checkpoint; else by what it was trained on, if that still exists."""
+    sst2(tmp_path / "SST-2")
+    data = tmp_path / "data"
+    prepare(tmp_path, "SST-2", data, tokenizer, progress=False)
+    words = tokenizer.dictionary.symbols[tokenizer.dictionary.nspecial :]
+    same = with_words(tmp_path / "same", words)
+    other = with_words(tmp_path / "other", [words[1], words[0], *words[2:]])
+    checkpoint = tmp_path / "run" / "checkpoint_best.pt"
+    for trained_on in (data, same):
+        check_same_words(checkpoint, str(trained_on), data)
+        check_same_words(checkpoint, str(trained_on), same)
+        with pytest.raises(DataError, match=r"other/input0/dict.txt: has other words than .*dict.txt, which"):
+            check_same_words(checkpoint, str(trained_on), other)
+    for nowhere in ("", str(tmp_path / "moved")):
+        check_same_words(checkpoint, nowhere, other)
+    shutil.copytree(data / FOLDER, checkpoint.parent / FOLDER)
+    check_same_words(checkpoint, str(other), data)
+    with pytest.raises(DataError, match=rf"other words than {checkpoint.parent}/tokenizer/dict.txt"):
+        check_same_words(checkpoint, str(other), other)
+
+
+def test_data_of_another_hugging_face_folder_are_refused(tmp_path: Path) -> None:
+    """Its dictionary has numbers instead of words: what is compared is tokenizer.json, not its layout."""
+    sst2(tmp_path / "SST-2")
+    for name, words in (("data", WORDS), ("other", [WORDS[1], WORDS[0], *WORDS[2:]])):
+        (tmp_path / f"of-{name}").mkdir()
+        (tmp_path / f"of-{name}" / "config.json").write_text('{"vocab_size": 70}')
+        hf_encoders.save_tokenizer(tmp_path / f"of-{name}", "bert", words)
+        prepare(tmp_path, "SST-2", tmp_path / name, HFTokenizer(tmp_path / f"of-{name}"), progress=False)
+    data, other, checkpoint = tmp_path / "data", tmp_path / "other", tmp_path / "run" / "checkpoint_best.pt"
+    assert (data / "input0" / "dict.txt").read_bytes() == (other / "input0" / "dict.txt").read_bytes()
+    shutil.copytree(data / FOLDER, checkpoint.parent / FOLDER)
+    again = data / FOLDER / "tokenizer.json"
+    again.write_text(json.dumps(json.loads(again.read_text())))
+    check_same_words(checkpoint, str(other), data)
+    with pytest.raises(DataError, match=r"other/tokenizer/tokenizer.json: has other words than .*run/tok"):
+        check_same_words(checkpoint, str(other), other)
 
 
 def test_it_was_found_elsewhere_in_0_2() -> None:

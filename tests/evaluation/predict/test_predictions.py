@@ -448,10 +448,11 @@ def test_mistakes_are_told_and_nothing_is_written(rte: Path, cqa: Path, tmp_path
 
 def test_weights_that_do_not_fit_the_dictionary(rte: Path, tmp_path: Path) -> None:
     data = shutil.copytree(rte / "data", tmp_path / "data")
+    path = save(data, tmp_path / "a.pt")
     with open(data / "input0" / "dict.txt", "a") as file:
         file.write("another 1\n")
     with pytest.raises(DataError, match="its weights don't match the data's dictionary"):
-        run("RTE", tmp_path / "out", rte / "a.pt", data=data)
+        run("RTE", tmp_path / "out", path, data=data)
 
 
 def test_scores_that_are_not_finite(rte: Path, tmp_path: Path) -> None:
