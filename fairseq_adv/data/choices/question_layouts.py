@@ -239,7 +239,8 @@ def _swag(row: dict[str, Any], name: str, where: str) -> Question:
 
 
 def _plain(row: dict[str, Any], name: str, where: str) -> Question:
-    texts = {key: text_of(row, key, where) if row.get(key) else "" for key in ("id", "context", "question")}
+    keys = ("id", "context", "question")
+    texts = {key: "" if row.get(key) in (None, "") else text_of(row, key, where) for key in keys}
     if not texts["context"] and not texts["question"]:
         raise DataError(f"{where}: neither question nor context. Add the key question, context or both.")
     choices = require_field(row, "choices", list, where)

@@ -40,8 +40,10 @@ def read(tmp_path: Path, split: str = "train") -> list[Question]:
         (HELLASWAG, "24", "w3", "w1 w2."), (WIKIHOW, "25", "", "w1 w2."), (SWAG, "train-1", "w3", "w1 w2."),
         (PLAIN, "p1", "w3", "w1 w2."), ({**PLAIN, "question": None}, "p1", "", "w1 w2."),
         ({key: PLAIN[key] for key in ("question", "choices", "answer")}, "train-1", "w3", ""),
+        ({**PLAIN, "id": 0, "question": 0, "context": 0}, "0", "0", "0"),
     ],
-    ids=["hellaswag", "hellaswag without a beginning", "swag", "plain", "context alone", "question alone"],
+    ids=["hellaswag", "hellaswag without a beginning", "swag", "plain", "context alone", "question alone",
+         "zeros"],
 )  # fmt: skip
 def test_every_layout_becomes_the_same_question(
     row: Any, name: str, stem: str, context: str, tmp_path: Path
