@@ -60,19 +60,20 @@ def atomic_write(path: Path, content: Union[str, bytes]) -> None:
 def atomic_folder(out: Path) -> Iterator[Path]:
     """A scratch folder next to ``out`` that is renamed to it at the end, or removed after an error.
 
-    ``out`` is an absolute path that must not exist, or must be an empty folder. The only visible step is a
-    rename within one file system.
+    ``out`` is an absolute path that must not exist, or must be an empty folder, or a link to one, which
+    stays. The only visible step is a rename within one file system.
     """
+    target = Path(os.path.realpath(out))
     with full_disk_named(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
         try:
             yield scratch
             # mkdtemp makes a private folder; the result gets the permissions of an ordinary mkdir.
             mask = os.umask(0)
             os.umask(mask)
             scratch.chmod(0o777 & ~mask)
-            os.replace(scratch, out)
+            os.replace(scratch, target)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 

@@ -98,21 +98,22 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
 def workspace(out: Path, made_from: Mapping[str, Any], resumes: bool = False) -> Iterator[Path]:
     """The folder ``OUT.partial`` for the block to fill; it is renamed to ``out`` at the end.
 
-    At the end ``out`` is replaced, whatever it is: call :func:`finished` first.
+    At the end ``out`` is replaced, whatever it is: call :func:`finished` first. A link to a folder stays: the
+    folder that it names is replaced.
 
     Args:
         resumes: after an error, leave what was written, for the next block with the same ``made_from``.
             Otherwise the folder is removed.
     """
-    out, folder = Path(os.path.abspath(out)), _partial(out)
-    with full_disk_named(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    target, folder = Path(os.path.realpath(out)), _partial(out)
+    with full_disk_named(Path(os.path.abspath(out))):
+        target.parent.mkdir(parents=True, exist_ok=True)
         with locked(folder):
             try:
                 _begin(folder, made_from, resumes)
                 yield folder
                 _end(folder, made_from)
-                _publish(folder, out)
+                _publish(folder, target)
             finally:
                 if not resumes:
                     with suppress(DataError, OSError):
@@ -149,12 +150,12 @@ def _publish(folder: Path, out: Path) -> None:
 
 
 def _partial(out: Path) -> Path:
-    return Path(os.path.abspath(out) + ".partial")
+    return Path(os.path.realpath(out) + ".partial")
 
 
 def _replaced(out: Path) -> Path:
     """Where the old folder stands for a moment; a killed run may have left it there, or a part of it."""
-    return Path(os.path.abspath(out) + ".replaced")
+    return Path(os.path.realpath(out) + ".replaced")
 
 
 def _remove(folder: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from fairseq_adv.data.checked_json import json_lines, json_object, json_object_or_none
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_open, atomic_write, locked
+from fairseq_adv.data.io import atomic_folder, atomic_open, atomic_write, locked
 
 pytestmark = pytest.mark.fast
 
@@ -40,6 +40,19 @@ def test_an_error_leaves_what_was_there(tmp_path: Path, error: BaseException) ->
     with pytest.raises(type(error)):
         fail()
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_folder_behind_a_link_is_written_there(tmp_path: Path, exists: bool) -> None:
+    link, disk = tmp_path / "link", tmp_path / "disk"
+    disk.mkdir()
+    link.symlink_to(disk / "out")
+    if exists:
+        (disk / "out").mkdir()
+    with atomic_folder(link) as folder:
+        (folder / "a").write_text("whole")
+    assert link.is_symlink() and (disk / "out" / "a").read_text() == "whole"
+    assert [path.name for path in disk.iterdir()] == ["out"]
 
 
 def test_a_text_that_cannot_be_encoded_leaves_what_was_there(tmp_path: Path) -> None:

@@ -62,6 +62,21 @@ def test_the_same_input_is_kept_and_another_refused(tmp_path: Path) -> None:
     assert os.listdir(out.parent) == ["out"]
 
 
+@pytest.mark.parametrize("before", ["missing", "empty", "full"])
+def test_a_link_stays_and_its_folder_is_replaced(tmp_path: Path, before: str) -> None:
+    """Such as one to a larger disk."""
+    out, disk = tmp_path / "out", tmp_path / "disk"
+    disk.mkdir()
+    out.symlink_to("disk/data")
+    if before == "empty":
+        (disk / "data").mkdir()
+    elif before == "full":
+        make(disk / "data", "old")
+    assert make(out, overwrite=True) and not make(out)
+    assert out.is_symlink() and (disk / "data" / "dict.txt").read_text() == "new a 1\n"
+    assert sorted(os.listdir(tmp_path)) == ["disk", "out"] and os.listdir(disk) == ["data"]
+
+
 def test_a_damaged_output_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     make(out)
