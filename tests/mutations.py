@@ -311,8 +311,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/tasks/arc_retrieval.py",
-        '_BLANK = re.compile("_+")',
-        '_BLANK = re.compile("_")',
+        're.compile(r"_{2,}|',
+        're.compile(r"',
         "tests/tasks/test_multiple_choice_tasks.py::test_an_answer_fills_the_blanks",
         "an answer is repeated for each character of a blank",
     ),

@@ -13,7 +13,8 @@ from fairseq.tasks import register_task
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
 
-_BLANK = re.compile("_+")
+# A single underscore inside a word (read_file) is none, nor is one that begins a subscript (H_{2}O, in ARC).
+_BLANK = re.compile(r"_{2,}|(?<![^\W_])_(?!\{)|_(?![^\W_]|\{)")
 
 
 @dataclass
@@ -37,6 +38,6 @@ def statement(stem: str, answer: str) -> str:
     """Question and answer in one text; the answer fills the blank of a cloze question, as in fairseq's RACE
     recipe.
     """
-    if "_" in stem:
+    if _BLANK.search(stem):
         return _BLANK.sub(lambda _: answer, stem)
     return f"{stem} {answer}"

@@ -83,7 +83,10 @@ def test_layout_of_documents(tmp_path: Path, extra: list[str]) -> None:
     ("stem", "answer", "expected"),
     [("Why?", "so", "Why? so"), ("It is _ .", "a bird", "It is a bird ."),
      ("It is ____.", r"\1", r"It is \1."),
-     ("_ and _", "x", "x and x")],
+     ("_ and _", "x", "x and x"), ("because_.", "so", "becauseso."), ("he____to", " is ", "he is to"),
+     ("What does read_file do?", "x", "What does read_file do? x"),
+     ("Is max_len of a_1 _ ?", "5", "Is max_len of a_1 5 ?"),
+     ("Cu(NO_{3})_{2} + H_{2}O?", "x", "Cu(NO_{3})_{2} + H_{2}O? x")],
 )  # fmt: skip
 def test_an_answer_fills_the_blanks(stem: str, answer: str, expected: str) -> None:
     assert statement(stem, answer) == expected

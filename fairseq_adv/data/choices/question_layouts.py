@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LEVELS = ("middle", "high")
 _RACE_LABELS = "ABCDEFGH"
+_INSIDE_A_WORD = re.compile(r"(?<=[^\W_])_(?=[^\W_])")
 _REGENTS = ("questionID", "AnswerKey", "question")
 _MARK = re.compile(r"\(([A-H]|[1-8])\)\s*")
 
@@ -122,6 +123,7 @@ def _race_question(name: str, stem: Any, texts: Any, answer: Any, article: str, 
     if answer is not None and (not isinstance(answer, str) or answer == "" or answer not in labels):
         raise DataError(f"{where}: the answer {answer!r} is not one of {', '.join(labels)}. Correct it.")
     choices = tuple(Choice(label, text, article) for label, text in zip(labels, texts))
+    stem = _INSIDE_A_WORD.sub(" _ ", stem)  # in RACE it is a blank whose spaces were lost ("has a_day")
     return Question(name, stem, choices, None if answer is None else labels.index(answer), where)
 
 
