@@ -6,7 +6,8 @@ of texts stay in that form until their size is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +17,32 @@ from fairseq_adv.data.lines import check_unpacked, max_line, some_rows, too_long
 _ROWS = 64  # read together
 _BATCH = 256 << 20  # bytes that they may take
 _LARGEST_GROUP = 1 << 30
+_TEXTS = {f"{size}{kind}" for size in ("", "large_") for kind in ("string", "binary")}
+_VIEWS = {"string_view": "large_string", "binary_view": "large_binary"}
 _CODED = {"PLAIN_DICTIONARY", "RLE_DICTIONARY"}
 
 
-def parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """("file: row n", the row's cells by column name), without columns of lists and other nested values."""
+def parquet_rows(path: Path, columns: Sequence[str] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """("file: row n", the row's cells by column name), without columns of lists and other nested values.
+
+    Decimals are texts. ``columns``: that will be read, and so must not be of a type that is left out.
+    """
     try:
         import pyarrow
     except ImportError as error:
         raise DataError(f"{path}: parquet needs pyarrow: pip install pyarrow") from error
     try:
-        yield from some_rows(_placed(path), path)
+        yield from some_rows(_placed(path, columns), path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a parquet file ({error}). Download it again.") from error
 
 
-def _placed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    from pyarrow import parquet, types
+def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    from pyarrow import parquet
 
     chunks = _chunks(path, parquet.read_metadata(path))
-    flat = {
-        field.name: field.type.value_type if types.is_dictionary(field.type) else field.type
-        for field in parquet.read_schema(path)
-    }
-    texts = [name for name, kind in flat.items() if _is_text(types, kind)]
+    kinds = _kinds(path, parquet.read_schema(path), wanted)
+    texts = [name for name, kind in kinds.items() if kind in _TEXTS or kind in _VIEWS]
     # In this encoding a value may be the one before it with a different end, and pyarrow unpacks every one.
     shared = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
     sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in shared]
@@ -47,12 +50,13 @@ def _placed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     file = parquet.ParquetFile(
         path, read_dictionary=sorted(coded.intersection(texts)), buffer_size=1 << 20, pre_buffer=False
     )
-    columns = [name for name, kind in flat.items() if name in texts or types.is_primitive(kind)]
     rows = min(_ROWS, max(1, _BATCH // max([1, *sizes])))
     number = size = 0
-    for batch in file.iter_batches(batch_size=rows, columns=columns):
+    for batch in file.iter_batches(batch_size=rows, columns=list(kinds)):
         values = {}
         for name, column in zip(batch.schema.names, batch.columns):
+            if kinds[name] == "decimal" or str(column.type) in _VIEWS:
+                column = column.cast(_VIEWS.get(str(column.type), "string"))
             if name in texts:
                 size += _size_of(column, f"{path}: row", number, name)
                 check_unpacked(path, size)
@@ -60,6 +64,28 @@ def _placed(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         for row in range(batch.num_rows):
             number += 1
             yield f"{path}: row {number}", {name: cells[row] for name, cells in values.items()}
+
+
+def _kinds(path: Path, schema: Any, wanted: Sequence[str]) -> dict[str, str]:
+    """The names of the columns that are read, with their types."""
+    from pyarrow import types
+
+    twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
+    if twice is not None:
+        raise DataError(f"{path}: two columns are named {twice!r:.40}. Rename one.")
+    found = {}
+    for field in schema:
+        kind = field.type.value_type if types.is_dictionary(field.type) else field.type
+        if types.is_decimal(kind):
+            found[field.name] = "decimal"
+        elif str(kind) in _TEXTS or str(kind) in _VIEWS or types.is_primitive(kind):
+            found[field.name] = str(kind)
+        elif field.name in wanted:
+            raise DataError(
+                f"{path}: column {field.name!r} has the type {kind!s:.60}, which is not read. Write it as "
+                "text or as numbers."
+            )
+    return found
 
 
 def _chunks(path: Path, about: Any) -> list[Any]:
@@ -80,13 +106,6 @@ def _chunks(path: Path, about: Any) -> list[Any]:
                 raise too_long(f"{path}: row group {number}", f"a cell of column {chunk.path_in_schema!r}")
         found += chunks
     return found
-
-
-def _is_text(types: Any, kind: Any) -> bool:
-    return bool(
-        types.is_string(kind) or types.is_large_string(kind)
-        or types.is_binary(kind) or types.is_large_binary(kind)
-    )  # fmt: skip
 
 
 def _size_of(column: Any, where: str, before: int, name: str) -> int:

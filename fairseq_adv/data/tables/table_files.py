@@ -37,7 +37,8 @@ def read_table(
         path: its ending determines the format: one of ``ENDINGS``.
         header: whether the first row of cells names the columns; otherwise they are "1", "2", ….
         encoding: of a text file other than jsonl, as given with ``--encoding``; ``None``: UTF-8.
-        columns: that will be read: a .txt whose first row names them is a table.
+        columns: that will be read: a .txt whose first row names them is a table, and in a parquet file they
+            must not have a type such as a list, whose columns are left out.
 
     Raises:
         DataError: naming file and line: the file is missing, empty or of another kind, the encoding is wrong,
@@ -62,7 +63,7 @@ def read_table(
     if ending in CLASS_LINES:
         yield from _class_lines(path, encoding)
     else:
-        yield from json_lines(path) if ending == ".jsonl" else parquet_rows(path)
+        yield from json_lines(path) if ending == ".jsonl" else parquet_rows(path, columns)
 
 
 def tab_separated(path: Path, header: bool) -> Iterator[PlacedRow]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,36 @@ def test_parquet_through_pyarrow(tmp_path: Path) -> None:
     assert [row for _, row in read_table(path)] == [{"text": "a", "label": 1}, {"text": None, "label": 2}]
     path.write_bytes(b"PAR1")
     with pytest.raises(DataError, match=r"a.parquet: not a parquet file"):
+        list(read_table(path))
+
+
+def test_parquet_with_decimals_and_views(tmp_path: Path) -> None:
+    """Views are stored as they are, or each different one once, which is how they are read then."""
+    pyarrow = pytest.importorskip("pyarrow", minversion="16", reason="reads parquet; pip install pyarrow")
+    from pyarrow import parquet
+
+    cells = {"text": ["a", None, "a"], "raw": [b"b", None, b"b"]}
+    numbers = [Decimal("1.50"), None, Decimal("-2.00")]
+    views = {"text": pyarrow.string_view(), "raw": pyarrow.binary_view()}
+    columns = {name: pyarrow.array(cells[name], kind) for name, kind in views.items()}
+    table = pyarrow.table({**columns, "stars": numbers})
+    expected = [dict(zip([*cells, "stars"], row)) for row in zip(*cells.values(), ["1.50", None, "-2.00"])]
+    for coded in (False, True):
+        parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=coded)
+        assert [row for _, row in read_table(tmp_path / "a.parquet")] == expected
+
+
+def test_parquet_columns_that_cannot_be_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="reads parquet; pip install pyarrow")
+    from pyarrow import parquet
+
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a"], "tags": [["x", "y"]]}), path)
+    assert list(read_table(path, columns=["text"])) == [(f"{path}: row 1", {"text": "a"})]
+    with pytest.raises(DataError, match=r"a.parquet: column 'tags' has the type list<.*, which is not read"):
+        list(read_table(path, columns=["text", "tags"]))
+    parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"]), path)
+    with pytest.raises(DataError, match=r"a.parquet: two columns are named 'text'. Rename one"):
         list(read_table(path))
 
 
