@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -13,6 +15,7 @@ from omegaconf import OmegaConf
 from support import build, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.evaluation.trained import load
 
 
@@ -118,3 +121,29 @@ def test_classes_in_another_order_are_refused(data: Path, checkpoint: Path, tmp_
 def test_a_wrong_count_is_still_refused(data: Path) -> None:
     with pytest.raises(ValueError, match=r"--num-classes 4, but .*label/dict.txt lists 3 labels"):
         build(train_args(data, None, "standard", classes=4, task="text_classification"))
+
+
+def test_rows_that_are_cut_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With <s> and the separator; a row that fits, one whose second text is cut, three that lose it, and one
+    that had none.
+    """
+    data = write_task(tmp_path, train=6)
+
+    def told(method: str) -> list[str]:
+        caplog.clear()
+        more = ["--max-positions", "8", "--shorten-method", method]
+        build(train_args(data, None, "standard", *more, task="text_classification"))
+        return [record.getMessage() for record in caplog.records if "truncated" in record.getMessage()]
+
+    def write(name: str, *tokens: int) -> None:  # with </s>
+        lengths = np.array(tokens)
+        write_indexed(data / name / "train", [(np.full(lengths.sum(), 7), lengths)], 44)
+
+    write("input0", 2, 4, 6, 7, 8, 9)
+    assert "train: 2 of 6 rows are truncated to 8 tokens" in told("truncate")
+    shutil.copytree(data / "input0", data / "input1")
+    write("input1", 3, 3, 3, 3, 3, 1)
+    assert told("random_crop") == told("none") == []
+    assert told("truncate")[0] == (
+        "train: 5 of 6 rows are truncated to 8 tokens; of 3 of them nothing of the second text is left"
+    )
