@@ -76,17 +76,17 @@ def open_archive(*args: Any, **kwargs: Any) -> tarfile.TarFile:
 
 
 def _check(archive: tarfile.TarFile, most: int) -> None:
-    """fairseq reads all headers before it unpacks anything, so this costs nothing."""
+    """fairseq reads all headers before it unpacks anything, so this costs nothing.
+
+    tarfile's own ``data_filter`` is not enough: it turns ``/home/x`` into ``home/x``, but fairseq then moves
+    the common prefix of the original names, and ``..`` is that of ``..a`` and ``..b``. Through links it can
+    be deceived (CVE-2025-4517).
+    """
     for member in archive:
         if member.offset_data + member.size > most:
             raise tarfile.TarError(f"{archive.name!r}: unpacks to more than {most >> 20} MiB. Not unpacked.")
-        if hasattr(tarfile, "data_filter"):
-            continue
-        if (  # Pythons before 3.9.17 and 3.10.12
-            member.name.startswith("/")
-            or ".." in member.name.split("/")
-            or not (member.isdir() or member.isfile())
-        ):
+        outside = member.name.startswith("/") or any(part.startswith("..") for part in member.name.split("/"))
+        if outside or not (member.isdir() or member.isfile()):
             raise tarfile.TarError(
                 f"{archive.name!r}: {member.name!r} lies outside, or is a link. Not unpacked."
             )

@@ -36,6 +36,9 @@ OUTSIDE = {
         tarfile.TarInfo(f"model/../../../../../../../../..{out}"),
     ],
     "absolute": lambda out: [tarfile.TarInfo("model/ok"), tarfile.TarInfo(str(out))],
+    # fairseq moves the common prefix of the names out of a temporary folder.
+    "all absolute": lambda out: [tarfile.TarInfo(f"{out.parent}/home/{name}") for name in ("key", "ok")],
+    "prefix of two names": lambda out: [tarfile.TarInfo("..a"), tarfile.TarInfo("..b")],
     "symbolic link": lambda out: [
         link("model", str(out.parent), tarfile.SYMTYPE),
         tarfile.TarInfo("model/canary"),
@@ -54,14 +57,17 @@ def test_an_archive_stays_in_its_folder(
         monkeypatch.delattr(paths.tarfile, "data_filter", raising=False)
     elif not hasattr(tarfile, "data_filter"):
         pytest.skip("this Python's tarfile has no filters")
-    (tmp_path / "secret").write_text("secret")
+    for one in ("secret", "home/key", "tmp/of another program"):
+        (tmp_path / one).parent.mkdir(exist_ok=True)
+        (tmp_path / one).write_text("secret")
     bad = archive(tmp_path / "model.tar.gz", *OUTSIDE[name](tmp_path / "canary"))
     monkeypatch.setattr(
-        file_utils.tempfile, "mkdtemp", lambda: os.mkdir(tmp_path / "t") or str(tmp_path / "t")
+        file_utils.tempfile, "mkdtemp", lambda: os.mkdir(tmp_path / "tmp/t") or str(tmp_path / "tmp/t")
     )
-    with pytest.raises((tarfile.TarError, OSError)):
+    with pytest.raises(tarfile.TarError, match="lies outside, or is a link"):
         RobertaModel.from_pretrained(str(bad), "model.pt", bpe=None)
     assert not (tmp_path / "canary").exists() and (tmp_path / "secret").stat().st_nlink == 1
+    assert (tmp_path / "home/key").exists() and (tmp_path / "tmp/of another program").exists()
 
 
 def test_an_honest_archive_is_unpacked(tmp_path: Path) -> None:
