@@ -257,6 +257,10 @@ def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
     kind = description["config"].get("model_type")
     if not isinstance(kind, str) or kind not in encoders or kind in _REFUSED:
         raise DataError(f"{where}: model_type is {kind!r:.40}, no encoder of text that this transformers has")
+    if getattr(CONFIG_MAPPING[kind], "sub_configs", None):  # each of any kind; some ask huggingface.co
+        raise DataError(
+            f"{where}: model_type is {kind!r}, which contains other models. Pass an encoder of text"
+        )
     try:
         return CONFIG_MAPPING[kind].from_dict(dict(description["config"]))
     except Exception as error:  # transformers' own checks raise many kinds

@@ -168,6 +168,21 @@ def test_a_model_is_refused_as_it_is(name: str, tmp_path: Path) -> None:
     assert str(folder) in str(refused.value) and len(str(refused.value)) < 1000
 
 
+@pytest.mark.parametrize("kind", ["modernvbert", "ultravbert"])
+def test_a_model_within_a_model_asks_no_host(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers reads the configuration of a backbone from the repository that names it."""
+    folder = tmp_path / "hf"
+    save_encoder(folder, "bert")
+    within = {"model_type": "rf_detr", "backbone": "somebody/repository"}
+    changes = {"model_type": kind, "vision_config": within, "classifier_dropout": 0.1}
+    updated("config.json", **changes)(folder, tmp_path / "canary")
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("a host was looked up"))
+    with pytest.raises(DataError, match=f"{folder}.*: model_type is '{kind}', (which contains other|no enc)"):
+        built_as_it_is(folder)
+
+
 @pytest.mark.parametrize("name", IGNORED)
 def test_what_others_would_run_is_not_looked_at_as_it_is(name: str, tmp_path: Path) -> None:
     folder = tmp_path / "hf"
