@@ -64,6 +64,12 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
     # "$" is escaped, since fairseq would read "${" as the name of an option.
     description = {"config": config, "special": special_ids(folder)}
     text = _PREFIX + json.dumps(description, sort_keys=True).replace("$", "\\u0024")
+    highest = max(number for number in description["special"].values() if number is not None)
+    if highest >= words:
+        raise DataError(
+            f"{where}: vocab_size is {words}, but a special token has the id {highest}. Use the model's own "
+            "tokenizer"
+        )
     rows = torch.tensor(vocabulary_rows(words, description["special"]))
     tensors = {
         name: _in_order(tensor, rows) if tensor.dim() and tensor.size(0) == words else tensor
@@ -174,7 +180,10 @@ def check_size(description: dict[str, Any], numbers: int, where: str) -> None:
     try:
         with torch.device("meta"):
             model = _class_of(_config(description, where), "Model")(_config(description, where))
-    except (RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError) as error:
+    except (
+        RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError, AssertionError,
+        ImportError,
+    ) as error:  # fmt: skip
         if isinstance(error, DataError):
             raise
         raise DataError(f"{where}: transformers can't build the model ({_short(error)})") from error

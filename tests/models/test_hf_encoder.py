@@ -274,6 +274,7 @@ def refused(hf_data: dict[str, Path], folder: Path, message: str, *words: str) -
         ({"num_hidden_layers": 100_000_000}, "num_hidden_layers is 100000000, more than 1000"),
         ({"hidden_size": 2**20}, "the configuration needs .* numbers, but the weights have"),
         ({"num_attention_heads": 7}, "transformers can't build the model"),
+        ({"pad_token_id": 10_000}, "transformers can't build the model .*adding_idx must be within"),
         ({"num_hidden_layers": 3}, "the weights lack bert.encoder.layer.2|the weights lack encoder.layer.2"),
         ({"intermediate_size": 25}, "transformers can't load the weights"),
     ],
@@ -285,6 +286,20 @@ def test_a_folder_that_cant_be_used_is_refused(
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     refused(hf_data, Path(folder), message)
+
+
+def test_a_padding_token_without_a_row_is_refused(own: dict[str, Path], tmp_path: Path) -> None:
+    """The tokenizer names none, so config.json does."""
+    folder = Path(shutil.copytree(own["bert"], tmp_path / "bert"))
+    for file, changes in (
+        ("config.json", {"pad_token_id": 10_000}),
+        ("tokenizer_config.json", {"pad_token": None}),
+    ):
+        (folder / file).write_text(json.dumps({**json.loads((folder / file).read_text()), **changes}))
+    with pytest.raises(
+        DataError, match=r"config.json: vocab_size is \d+, but a special token has the id 10000"
+    ):
+        transformers_models.read(folder)
 
 
 @pytest.mark.parametrize(
