@@ -7,6 +7,7 @@ own reader takes the weights from safetensors files, or from ``.bin`` files that
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import re
 import shutil
@@ -187,6 +188,11 @@ def check_size(description: dict[str, Any], numbers: int, where: str) -> None:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{where}: transformers can't build the model ({_short(error)})") from error
+    if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
+        raise DataError(
+            f"{where}: {type(model).__name__} takes no attention mask, so the padding of a row would change "
+            "its answer. Pass another encoder"
+        )
     if any(p.padding_idx not in (None, 1) for p in _position_tables(model)):
         raise DataError(
             f"{where}: positions are counted from a padding token that is not 1, which is not supported"
