@@ -49,12 +49,22 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {  # model_type and changes of th
     ),
 }  # fmt: skip
 
+SELDOM: dict[str, tuple[str, dict[str, Any]]] = {  # tested only where they are special
+    "mobilebert": (
+        "mobilebert",
+        {
+            "embedding_size": 8, "intra_bottleneck_size": 12, "true_hidden_size": 12,
+            "num_feedforward_networks": 1,
+        },
+    ),
+}  # fmt: skip
+
 
 def save_encoder(folder: Path, kind: str, words: Sequence[str] | None = None, **changes: Any) -> Any:
     """Writes the folder of a random encoder with a masked-LM head.
 
     Args:
-        kind: one of :data:`KINDS`.
+        kind: one of :data:`KINDS` or :data:`SELDOM`.
         words: the tokenizer is WordPiece with these words; ``None``: of the kind's own sort.
         changes: of the sizes.
 
@@ -69,7 +79,7 @@ def save_encoder(folder: Path, kind: str, words: Sequence[str] | None = None, **
     save_tokenizer(folder, kind, words)
     names = json.loads((folder / "tokenizer_config.json").read_text())
     engine = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    model_type, own = KINDS[kind]
+    model_type, own = {**KINDS, **SELDOM}[kind]
     sizes = {key: value for key, value in {**SIZES, **own, **changes}.items() if value is not None}
     ids = {
         f"{of}_token_id": engine.token_to_id(names[f"{of}_token"])
@@ -89,7 +99,7 @@ def save_tokenizer(folder: Path, kind: str, words: Sequence[str] | None = None) 
     """Writes tokenizer.json and tokenizer_config.json."""
     from tokenizers import processors
 
-    as_bert = kind in ("bert", "electra", "modernbert", "albert", "deberta-v3")
+    as_bert = kind in ("bert", "electra", "mobilebert", "modernbert", "albert", "deberta-v3")
     names = _WORDPIECE if as_bert else _ROBERTA
     engine = _trained(kind, names) if words is None else _given(words, names, as_bert)
     pad, unk, cls, sep, mask = names if as_bert else (names[1], names[3], names[0], names[2], names[4])
@@ -123,7 +133,7 @@ def _trained(kind: str, names: Sequence[str]) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     special = list(names)
-    if kind in ("bert", "electra"):
+    if kind in ("bert", "electra", "mobilebert"):
         engine = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         engine.normalizer, engine.pre_tokenizer = (
             normalizers.BertNormalizer(),

@@ -62,9 +62,10 @@ def write_encoder(
 
 
 def _in_its_order(tensor: Tensor, rows: Tensor, words: int) -> Tensor:
-    """The rows of the vocabulary in the encoder's order."""
-    if not tensor.dim() or tensor.size(0) != len(rows):
+    """A vocabulary's weights in the encoder's order."""
+    if len(rows) not in tensor.shape:
         return tensor
-    back = tensor.new_zeros(words, *tensor.shape[1:])
-    back[rows[rows >= 0]] = tensor[rows >= 0]
-    return back
+    axis = tensor.shape.index(len(rows))
+    there = (rows >= 0).nonzero()[:, 0]
+    shape = [words if number == axis else size for number, size in enumerate(tensor.shape)]
+    return tensor.new_zeros(shape).index_copy(axis, rows[there], tensor.index_select(axis, there))

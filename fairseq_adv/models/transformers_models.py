@@ -72,10 +72,7 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
             "tokenizer"
         )
     rows = torch.tensor(vocabulary_rows(words, description["special"]))
-    tensors = {
-        name: _in_order(tensor, rows) if tensor.dim() and tensor.size(0) == words else tensor
-        for name, tensor in read_weights(folder).items()
-    }
+    tensors = {name: _in_order(tensor, rows, words) for name, tensor in read_weights(folder).items()}
     check_size(description, sum(tensor.numel() for tensor in tensors.values()), str(where))
     return text, tensors
 
@@ -123,11 +120,13 @@ def _plain(given: Any, where: str) -> dict[str, Any]:
     return config
 
 
-def _in_order(tensor: Tensor, rows: Tensor) -> Tensor:
-    """The rows of the vocabulary in the dictionary's order; one that the encoder lacks (-1) is 0."""
-    chosen = tensor.index_select(0, rows.clamp(min=0))
-    chosen[rows < 0] = 0
-    return chosen
+def _in_order(tensor: Tensor, rows: Tensor, words: int) -> Tensor:
+    """A vocabulary's weights in the order of the dictionary; those of a token without a row (-1) are 0."""
+    if words not in tensor.shape:
+        return tensor
+    axis = tensor.shape.index(words)  # 1 in a part of MobileBERT's masked-LM head
+    chosen = tensor.index_select(axis, rows.clamp(min=0))
+    return chosen.index_fill(axis, (rows < 0).nonzero()[:, 0], 0)
 
 
 def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> Any:

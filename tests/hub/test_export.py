@@ -281,6 +281,7 @@ def as_texts(task: str, stem: str, choice: dict[str, str]) -> tuple[str, ...]:
 # ---- masked language models, and back
 
 
+@pytest.mark.parametrize("encoder", [*FAMILIES, *AS_THEY_ARE, "hf-mobilebert"], indirect=True)
 def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     if (encoder / "model.pt").is_file():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from criterions.restated import write_all
-from hf_encoders import KINDS, WORDS, save_encoder
+from hf_encoders import KINDS, SELDOM, WORDS, save_encoder
 
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
@@ -15,9 +15,9 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder of each kind."""
     root = tmp_path_factory.mktemp("encoders")
-    for kind in KINDS:
+    for kind in (*KINDS, *SELDOM):
         save_encoder(root / kind, kind, WORDS)
-    return {kind: root / kind for kind in KINDS}
+    return {kind: root / kind for kind in (*KINDS, *SELDOM)}
 
 
 @pytest.fixture(scope="session")

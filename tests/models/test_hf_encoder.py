@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from criterions.restated import DROPOUT, FP16, ROWS, change, flat, one_step, recorded
-from hf_encoders import KINDS, TEXT, hf_args, hf_run, save_encoder
+from hf_encoders import KINDS, SELDOM, TEXT, hf_args, hf_run, save_encoder
 from methods import OPTIONS
 from odd_strings import SPECIAL, odd_strings
 from support import batch, build, command, run_command, slow
@@ -95,7 +95,7 @@ def test_pieces_are_the_texts_of_the_tokens(own: dict[str, Path], kind: str) -> 
 # --- what it computes -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *SELDOM])
 def test_masked_words_get_the_logits_of_transformers(
     hf_data: dict[str, Path], encoders: dict[str, Path], kind: str
 ) -> None:
