@@ -279,6 +279,8 @@ class Method(FairseqCriterion):
             follow_precision(state, trainer, self.precision)
             check_restart(state, trainer, self.cfg.allow_changed_options)
             tell_of_earlier_averages(state, trainer)
+        if trainer.cfg.ema.store_ema:
+            _begin_average(state, reset_optimizer)
 
     def has_read_checkpoint(
         self, extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None
@@ -381,6 +383,18 @@ class Method(FairseqCriterion):
             "nsentences": sample["nsentences"],
             "sample_size": self.objective.sample_size(sample),
         }
+
+
+def _begin_average(state: dict[str, Any], new_run: bool) -> None:
+    """A new run's average starts from the run's initial weights, not from an earlier run's average.
+
+    fairseq 0.12.2 intends this for checkpoints without an average too, but by then it has deleted the
+    weights (fairseq/trainer.py, lines 572 and 649), and fails with ``KeyError: 'model'``.
+    """
+    extra = state.get("extra_state")
+    if isinstance(extra, dict) and (new_run or "ema" not in extra):
+        extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other key
+        extra.pop("ema_fp32_params", None)
 
 
 def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:

@@ -12,7 +12,6 @@ from typing import Any, Optional
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.trainer import Trainer
 from omegaconf import II
 from torch import Tensor, nn
 
@@ -68,18 +67,6 @@ class SMARTCriterion(ALUMCriterion):
         super().__init__(cfg, task)
         task.uses_ema = True  # makes the trainer pass the averaged model to each step, validation included
         task.valid_step = partial(_without_average, task.valid_step)
-
-    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """A new run's average starts from the run's initial weights, not from an earlier run's average.
-
-        fairseq 0.12.2 intends this for checkpoints without an average too, but by then it has deleted the
-        weights (fairseq/trainer.py, lines 572 and 649), and fails with ``KeyError: 'model'``.
-        """
-        super().read_checkpoint(state, trainer, reset_optimizer)
-        extra = state.get("extra_state")
-        if isinstance(extra, dict) and (reset_optimizer or "ema" not in extra):
-            extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other key
-            extra.pop("ema_fp32_params", None)
 
     def other_terms(
         self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay

@@ -241,16 +241,23 @@ def test_the_average_is_in_the_checkpoint_and_comes_back(tmp_path: Path) -> None
     assert torch.equal(run.trainer.ema.get_model().state_dict()[name], average)
 
 
-@pytest.mark.parametrize("option", ["--finetune-from-model", slow("--restore-file")])
-def test_a_start_checkpoint_without_an_average(tmp_path: Path, option: str) -> None:
+@pytest.mark.parametrize(
+    ("criterion", "option"),
+    [
+        ("smart", "--finetune-from-model"),
+        ("freelb", "--finetune-from-model"),
+        slow("smart", "--restore-file"),
+    ],
+)
+def test_a_start_checkpoint_without_an_average(tmp_path: Path, criterion: str, option: str) -> None:
     """fairseq 0.12.2 alone stops with KeyError: 'model'."""
     data = write_task(tmp_path / "data")
     fairseq_train(*train_args(data, tmp_path / "start", "standard", "--max-epoch", "1"))
     start = tmp_path / "start" / "checkpoint_last.pt"
     resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
-    words = [*SMART, option, str(start), "--max-epoch", "1", "--lr", "0"]
+    words = [*(SMART if criterion == "smart" else EMA), option, str(start), "--max-epoch", "1", "--lr", "0"]
     words += resets if option == "--restore-file" else []
-    fairseq_train(*train_args(data, tmp_path / "save", "smart", *words))
+    fairseq_train(*train_args(data, tmp_path / "save", criterion, *words))
     state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "save" / "checkpoint_last.pt"))
     expected = weights(start)
     for name, value in state["extra_state"]["ema"].items():
@@ -258,13 +265,14 @@ def test_a_start_checkpoint_without_an_average(tmp_path: Path, option: str) -> N
             torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)  # averaged with itself
 
 
-def test_a_start_checkpoint_with_an_average_of_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("criterion", ["smart", "freelb"])
+def test_a_start_checkpoint_with_an_average_of_its_own(tmp_path: Path, criterion: str) -> None:
     """Fine-tuning from a run of smart: the average begins at the weights, not at that run's average."""
     data = write_task(tmp_path / "data")
-    words = [*SMART, "--max-epoch", "1"]
-    fairseq_train(*train_args(data, tmp_path / "first", "smart", *words, "--lr", "0.05"))
+    fairseq_train(*train_args(data, tmp_path / "first", "smart", *SMART, "--max-epoch", "1", "--lr", "0.05"))
     start = tmp_path / "first" / "checkpoint_last.pt"
-    run = build(train_args(data, tmp_path / "second", "smart", *words, "--finetune-from-model", str(start)))
+    words = [*(SMART if criterion == "smart" else EMA), "--finetune-from-model", str(start)]
+    run = build(train_args(data, tmp_path / "second", criterion, *words))
     run.trainer.load_checkpoint(str(start), reset_optimizer=True)
     average = run.trainer.ema.get_model().state_dict()
     for name, value in weights(start).items():
