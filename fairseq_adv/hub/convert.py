@@ -85,7 +85,9 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         bar.set_postfix_str("rename")
         converted = to_fairseq(weights, folder, family, sizes, vocabulary.rows)
         model_config = fairseq_model_config(config, sizes, family)
-        if not converted.has_head:
+        if converted.has_head:
+            _check_head(config, family, folder)
+        else:
             add_fresh_head(converted, family, sizes, model_config["activation_fn"])
         bar.update()
         bar.set_postfix_str("write")
@@ -119,6 +121,15 @@ def _check_rows(vocabulary: Vocabulary, sizes: Sizes, family: Family, folder: Pa
         raise DataError(
             f"{folder}: the padding token is row {pad_row} in the vocabulary, but pad_token_id in "
             f"config.json is {sizes.first_position - 1}. They must agree, since positions are counted from it"
+        )
+
+
+def _check_head(config: dict[str, Any], family: Family, folder: Path) -> None:
+    if family is ROBERTA and config["hidden_act"] != "gelu":
+        raise DataError(
+            f"{folder / 'config.json'}: hidden_act is {config['hidden_act']!r}, but the masked-LM head of "
+            "transformers' RoBERTa always uses gelu, and fairseq's the encoder's activation. Train the "
+            f"folder as it is: --encoder {folder}"
         )
 
 

@@ -73,6 +73,11 @@ def test_padding_token_of_roberta(tmp_path: Path) -> None:
     )
 
 
+def test_masked_lm_head_of_another_activation(tmp_path: Path) -> None:
+    hf_models.save_roberta(tmp_path / "hf", hidden_act="relu")
+    refused(tmp_path / "hf", "config.json: hidden_act is 'relu', but the masked-LM head .* always uses gelu")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
