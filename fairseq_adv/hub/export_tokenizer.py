@@ -20,13 +20,9 @@ from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MA
 from fairseq_adv.data.tokenizers.spiece import MODEL
 from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, TokenToIds
 from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family
+from fairseq_adv.hub.tokenizer_checks import AROUND, LINE_BREAKS
 from fairseq_adv.hub.trained_checkpoint import CHOICES, MASKED_LM, Trained
 from fairseq_adv.hub.vocabulary import order_for_fairseq, write_json
-
-# What str.splitlines splits at; the multiple-choice tasks replace it with a space.
-_LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
-# What str.strip removes, in Oniguruma's syntax.
-_AROUND = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"
 
 
 @dataclass
@@ -71,11 +67,11 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
         made = _byte_level(tokenizer, symbols)
     engine, specials, is_masked_lm = made.engine, made.specials, trained.kind == MASKED_LM
     is_gpt2 = made.family is ROBERTA
-    steps = [normalizers.Replace(Regex(_LINE_BREAKS), " ")] if trained.kind == CHOICES else []
+    steps = [normalizers.Replace(Regex(LINE_BREAKS), " ")] if trained.kind == CHOICES else []
     # The normalisers of converted BERTs and ALBERTs strip texts.
     strips = tokenizer.kind in ("wordpiece", "albert") and "normalizer" not in tokenizer.options
     if not strips and not is_masked_lm:  # whose text is split at <mask>, where spaces matter
-        steps.append(normalizers.Replace(Regex(_AROUND), ""))
+        steps.append(normalizers.Replace(Regex(AROUND), ""))
     if steps:
         engine.normalizer = normalizers.Sequence(steps + ([engine.normalizer] if engine.normalizer else []))
     has_specials = isinstance(tokenizer, HFTokenizer)  # with the encoder's own settings of each

@@ -29,6 +29,7 @@ from fairseq_adv.data.tokenizers.wordpiece import (
     wordpiece_config,
     wordpiece_options,
 )
+from fairseq_adv.hub.tokenizer_checks import check_byte_level, check_wordpiece
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -56,6 +57,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
     The result's files are ``vocab.txt`` (one token per line, in the source's order), ``tokenizer.json`` with
     the source's normaliser and pre-tokenizer, and ``tokenizer_config.json`` with the settings.
     """
+    check_wordpiece(folder)
     fast = read_fast_tokenizer(folder, "WordPiece")
     source = folder / "vocab.txt"
     if source.is_file():
@@ -112,6 +114,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
         ]
     else:
         raise DataError(f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of type BPE")
+    check_byte_level(folder, fast, _added(folder, fast))
     tokens = _tokens_in_order(folder, ranks, fast, source)
     encoder = gpt2_numbers(merges)
     _check_belonging(encoder, ranks, source)
@@ -143,7 +146,7 @@ def _merge(entry: Any, place: str) -> tuple[str, str]:
     """Parses a merge, "left right" or, from newer programs, ["left", "right"]."""
     parts = entry.split(" ") if isinstance(entry, str) else entry
     if not isinstance(parts, list) or len(parts) != 2 or not all(isinstance(p, str) and p for p in parts):
-        raise DataError(f"{place}: {entry!r} is not a pair of tokens")
+        raise DataError(f"{place}: {entry!r:.80} is not a pair of tokens")
     return parts[0], parts[1]
 
 
@@ -232,16 +235,21 @@ def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], 
         fast: the contents of ``tokenizer.json``, or empty.
         source: the file that ``ranks`` was read from, for messages.
     """
-    added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
-    if (folder / "added_tokens.json").is_file():
-        added.update(json_object(folder / "added_tokens.json"))
-    vocabulary = {**added, **ranks}
+    vocabulary = {**_added(folder, fast), **ranks}
     by_row = {row: token for token, row in vocabulary.items()}
     if len(by_row) != len(vocabulary) or set(by_row) != set(range(len(by_row))):
         raise DataError(
             f"{source}: the rows of the {len(vocabulary)} tokens are not 0 … {len(vocabulary) - 1}, each once"
         )
     return [by_row[row] for row in range(len(by_row))]
+
+
+def _added(folder: Path, fast: dict[str, Any]) -> dict[str, Any]:
+    """The tokens that were added after training -> their rows."""
+    added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
+    if (folder / "added_tokens.json").is_file():
+        added.update(json_object(folder / "added_tokens.json"))
+    return added
 
 
 def write_json(value: dict[str, Any]) -> bytes:

@@ -181,6 +181,7 @@ def _fast_roberta(folder: Path) -> object:
     merges = (folder / "merges.txt").read_text(encoding="utf-8").splitlines()[1:]
     fast = {
         "added_tokens": [{"id": vocabulary["<mask>"], "content": "<mask>", "special": True}],
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False},
         "model": {"type": "BPE", "vocab": vocabulary, "merges": merges},
     }
     for name in ("vocab.json", "merges.txt"):

@@ -315,6 +315,13 @@ def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
     assert largest(best.values.tolist(), [one["score"] for one in answer]) < CLOSE
 
 
+@pytest.mark.parametrize("encoder", ["roberta"], indirect=True)
+def test_an_exported_classifier_can_be_converted_again(exported: Path, tmp_path: Path) -> None:
+    """Its tokenizer.json removes the space around texts, as our tasks do."""
+    assert json.loads((exported / "tokenizer.json").read_text())["normalizer"]
+    assert convert_hf_checkpoint(exported, tmp_path / "again")
+
+
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_back_to_hugging_face_bit_for_bit(tmp_path: Path, family: str, tied: bool) -> None:

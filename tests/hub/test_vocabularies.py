@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import hf_models
 import pytest
@@ -178,3 +179,84 @@ def test_literal_that_looks_like_a_number(roberta: Path) -> None:
     (roberta / "vocab.json").write_text(text.replace("madeupword0000", "300"), encoding="utf-8")
     with pytest.raises(DataError, match=r"would be '300' in dict.txt, which is already the word of row \d+"):
         byte_level_vocabulary(roberta)
+
+
+def fast_tokenizer(folder: Path, change: Any) -> None:
+    """A tokenizer.json as transformers writes it for a RoBERTa, changed in place as a dict."""
+    from tokenizers import ByteLevelBPETokenizer
+
+    engine = ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
+    engine.add_special_tokens(["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    content = json.loads(engine._tokenizer.to_str())
+    change(content)
+    (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
+
+
+def added(content: str) -> dict[str, Any]:
+    return {
+        "id": 0, "content": content, "single_word": False, "lstrip": False, "rstrip": False,
+        "normalized": True, "special": False,
+    }  # fmt: skip
+
+
+def in_splitter(**values: Any) -> Any:
+    return lambda content: content["pre_tokenizer"].update(values)
+
+
+SPLITS = {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: None, None),
+        (lambda content: content["added_tokens"].append(added("madeupword0000")), None),
+        (lambda content: content.update(normalizer={"type": "Lowercase"}), "it has a normalizer"),
+        (in_splitter(add_prefix_space=True), "its pre_tokenizer is not ByteLevel without a space"),
+        (in_splitter(use_regex=False), "its pre_tokenizer is not"),
+        (lambda content: content.update(pre_tokenizer=SPLITS), "its pre_tokenizer is not"),
+        (lambda content: content.update(pre_tokenizer=None), "its pre_tokenizer is not"),
+        (lambda content: content["model"].update(ignore_merges=True), "its model has ignore_merges"),
+        (lambda content: content["added_tokens"].append(added("@user")), "'@user' was added and is found"),
+    ],
+)
+def test_a_byte_level_tokenizer_that_fairseq_lacks(roberta: Path, change: Any, message: str | None) -> None:
+    fast_tokenizer(roberta, change)
+    if message is None:
+        assert byte_level_vocabulary(roberta).bpe == "gpt2"
+        return
+    with pytest.raises(DataError, match=rf"tokenizer\.json: {message}.*Train the folder as it is: --encoder"):
+        byte_level_vocabulary(roberta)
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_a_space_before_each_text(roberta: Path, prefix: bool) -> None:
+    (roberta / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": prefix}))
+    if not prefix:
+        assert byte_level_vocabulary(roberta).bpe == "gpt2"
+        return
+    with pytest.raises(DataError, match=r"tokenizer_config.json: add_prefix_space is true"):
+        byte_level_vocabulary(roberta)
+
+
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize(
+    ("kind", "is_refused"),
+    [
+        ("BertTokenizer", False),
+        ("DistilBertTokenizerFast", False),
+        ("PreTrainedTokenizerFast", False),
+        ("TokenizersBackend", False),  # transformers 5's name of that
+        ("BertJapaneseTokenizer", True),
+        ("BertweetTokenizer", True),
+        (["BertTokenizer"], True),
+    ],
+)
+def test_the_class_of_a_berts_tokenizer(bert: Path, file: str, kind: Any, is_refused: bool) -> None:
+    settings = json.loads((bert / file).read_text()) if (bert / file).is_file() else {}
+    (bert / file).write_text(json.dumps({**settings, "tokenizer_class": kind}))
+    if not is_refused:
+        assert wordpiece_vocabulary(bert).bpe == "wordpiece"
+        return
+    with pytest.raises(DataError, match=rf"{file}: tokenizer_class is .*Tokenizer'.*--encoder"):
+        wordpiece_vocabulary(bert)
