@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Callable
 
 import pytest
@@ -47,3 +48,9 @@ def test_no_copy_in_fp32_is_kept_for_the_backward_pass() -> None:
     with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.dtype) or t, lambda t: t):
         GELU(x)
     assert kept == [torch.bfloat16]
+
+
+def test_a_model_with_it_can_be_pickled() -> None:
+    """By name, so that fairseq without this project finds its own."""
+    assert pickle.loads(pickle.dumps(GELU)) is GELU
+    assert b"fairseq_adv" not in pickle.dumps(GELU)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -203,6 +204,8 @@ def compute_gelu_in_bf16() -> None:
     Has an effect on models that are built later.
     """
     replace(modules, "gelu", _gelu)
+    # pickle looks for the function where it was defined. As an attribute of the package, "gelu" is itself.
+    sys.modules["fairseq.modules.gelu"].gelu = modules.gelu  # type: ignore[attr-defined]
 
 
 def _gelu(plain: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
