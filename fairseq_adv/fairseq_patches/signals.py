@@ -135,6 +135,7 @@ def _leave(cfg: Any, trainer: Trainer) -> None:
     goes_on = "no checkpoint_last.pt was asked for" if left else "run the same command again to resume"
     for child in multiprocessing.active_children():  # torch would wait 5 seconds for the data loaders
         child.terminate()
-    note_the_stop(number.name, trainer.get_num_updates())
+    if not left:  # queued again, it would begin anew each time
+        note_the_stop(number.name, trainer.get_num_updates())
     logger.info(f"stopped by {number.name} after update {trainer.get_num_updates()}: {goes_on}")
     raise SystemExit(128 + number)

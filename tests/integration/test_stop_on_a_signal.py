@@ -97,3 +97,5 @@ def test_without_a_last_checkpoint_it_says_so(tmp_path: Path) -> None:
     done, _ = train_with("USR1", 2, tmp_path / "out", args, workers=1)
     assert done.returncode == 138
     assert "stopped by SIGUSR1 after update 2: no checkpoint_last.pt was asked for" in done.stdout
+    # examples/slurm.sbatch would queue it again, always from the start.
+    assert "stopped" not in (tmp_path / "save" / ".running").read_text()
