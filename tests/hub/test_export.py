@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,7 @@ def test_pairs(encoder: Path, pairs: Path, trained: Path, exported: Path) -> Non
 
 def test_single_texts(encoder: Path, trained: Path, exported: Path) -> None:
     data = export_samples.glue(encoder.parent, "SST-2", encoder)
+    shutil.copy(trained_on(encoder) / "label" / "dict.txt", data / "label")  # of as many classes
     check_classes(encoder, data, trained, exported, [(text, None) for text in glue_samples.AWKWARD])
 
 
