@@ -57,6 +57,9 @@ SELDOM: dict[str, tuple[str, dict[str, Any]]] = {  # tested only where they are 
             "num_feedforward_networks": 1,
         },
     ),
+    "convbert": (
+        "convbert", {"embedding_size": 16, "head_ratio": 2, "conv_kernel_size": 3, "num_groups": 1},
+    ),
 }  # fmt: skip
 
 

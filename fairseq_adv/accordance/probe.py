@@ -7,7 +7,7 @@ that a curve over the course of training shows only the effect of the weights.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
 from fairseq_adv.perturbation import find_token_embedding
+from fairseq_adv.perturbation.embeddings import parts_of
 from fairseq_adv.perturbation.geometry import row_seeds
 from fairseq_adv.perturbation.host_copies import with_host_copy
 from fairseq_adv.perturbation.passes import no_sync, use_differentiable_layers
@@ -188,7 +189,7 @@ class PassGradients:
     """
 
     def __init__(self, model: nn.Module, words: Tensor) -> None:
-        trainable = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        trainable = [(name, p) for name, p in _named(model) if p.requires_grad]
         try:
             table = getattr(find_token_embedding(model), "weight", None)
         except ValueError:
@@ -215,6 +216,15 @@ class PassGradients:
             return [*gradients, None, None]
         words = table[self._words]
         return [*gradients, words, table.index_fill_(0, self._words, 0)]
+
+
+def _named(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The parameters; those of a Hugging Face model's head are named as in one of fairseq's heads."""
+    parts = parts_of(model)
+    inside = None if parts is None else {id(p) for p in parts.encoder.parameters()}
+    for name, parameter in model.named_parameters():
+        is_head = inside is not None and id(parameter) not in inside
+        yield (f"classification_heads.{name}" if is_head else name), parameter
 
 
 def _taken(parameter: nn.Parameter) -> Tensor | None:

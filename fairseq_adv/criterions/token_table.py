@@ -97,7 +97,8 @@ class TokenTable:
             return counts.nonzero().view(-1)
         found = torch.zeros(len(counts), dtype=torch.bool)
         for tokens, real, _ in self._records:
-            found[host_copy(tokens)[host_copy(real)]] = True
+            # An encoder that reshapes the tokens (multiple choice) leaves no copy of them on the host.
+            found[host_copy(tokens)[host_copy(real)].cpu()] = True
         return found.nonzero().view(-1).to(counts.device, non_blocking=True)
 
     def _first(self, embedding: nn.Module) -> Tensor:

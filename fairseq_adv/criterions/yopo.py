@@ -16,8 +16,9 @@ from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationCo
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import option
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.data.errors import as_data_error
+from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
+from fairseq_adv.perturbation.embeddings import parts_of
 
 
 @dataclass
@@ -50,6 +51,13 @@ class YOPOCriterion(AdversarialMethod):
     def check_before_training(self, model: nn.Module) -> None:
         with as_data_error():
             find_layers(model)
+            parts = parts_of(model)
+        above = None if parts is None else getattr(parts.encoder, "encoder", None)
+        if getattr(above, "conv", None) is not None:  # of some DeBERTa-v2
+            raise DataError(
+                "--criterion yopo needs layers that read nothing but the layer below, but a convolution of "
+                "this encoder reads the embeddings too (conv_kernel_size). Choose another --criterion."
+            )
         super().check_before_training(model)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:

@@ -41,6 +41,7 @@ _DROPOUTS = {  # fairseq's option -> transformers' names for it
         "seq_classif_dropout", "summary_last_dropout",
     ),
 }  # fmt: skip
+_WITHOUT_LAYERS = ("xlm", "flaubert", "squeezebert")
 _SPECIAL_IDS = {
     "pad_token_id": 1, "bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2,
 }  # fmt: skip
@@ -380,7 +381,12 @@ def encoder_parts(model: Any) -> EncoderParts:
 
 
 def _layers(encoder: Any) -> list[nn.Module]:
-    """The layers in the order in which they run; one that runs again (ALBERT) is there again."""
+    """The layers in the order in which they run; one that runs again (ALBERT) is there again.
+
+    Empty if no module is a layer (XLM), or none can be watched (SqueezeBERT).
+    """
+    if encoder.config.model_type in _WITHOUT_LAYERS:
+        return []
     runs, lists = encoder.config.num_hidden_layers, {}
     for name, module in encoder.named_modules():
         if isinstance(module, nn.ModuleList):

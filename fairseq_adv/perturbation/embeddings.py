@@ -27,7 +27,7 @@ class EncoderParts(NamedTuple):
     A model tells them by a method ``encoder_parts``. Attributes:
         encoder: returns the last layer's states, (rows, tokens, dim), as ``output[0]``.
         embedding: returns the word embeddings, (rows, tokens, dim), of fairseq's ids, (rows, tokens).
-        layers: in the order in which they run; their input and output are (rows, tokens, dim).
+        layers: in the order in which they run; their input and output are (rows, tokens, dim). May be empty.
         layer_norm: normalises what the embedding returns, perhaps after positions were added; ``None``: there
             is none.
         width: dim of the layers.
@@ -167,7 +167,7 @@ class Perturbation:
             self.delta.requires_grad_(differentiable)
             if defers:
                 output = output.detach()
-            elif self._deferred is not None and output.requires_grad:
+            elif self._deferred is not None and _is_trained(module) and output.requires_grad:
                 output.register_hook(partial(_plus, self._deferred))  # type: ignore[no-untyped-call]
                 self._deferred = None
             return self.added(output, self.delta)
@@ -219,7 +219,8 @@ class Perturbation:
     @torch.no_grad()
     def step(self, rule: Callable[[Tensor, Tensor], Tensor], gradient: Tensor) -> None:
         """delta <- rule(delta, gradient), both (rows, tokens, dim) fp32; if sizes are relative, both are in
-        that unit."""
+        that unit. The gradient of padding, which a convolution has, is taken for 0."""
+        gradient = gradient * self.mask.unsqueeze(-1)
         if self.unit is None:
             self.move_to(rule(self.value(), gradient))
         else:
@@ -272,6 +273,12 @@ class Perturbation:
                 self.unit = self.unit * geometry.entries(mask, dim, self.groups).rsqrt()
             delta = delta * geometry.per_row(self.unit, self.groups)
         self.delta = delta
+
+
+def _is_trained(layer: nn.Module) -> bool:
+    """Its output tells only where no hook makes that require a gradient, as transformers' do for
+    re-computation."""
+    return any(weight.requires_grad for weight in layer.parameters())
 
 
 def _plus(earlier: Tensor, gradient: Tensor) -> Tensor:

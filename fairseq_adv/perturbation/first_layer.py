@@ -20,6 +20,11 @@ def find_layers(model: nn.Module) -> list[nn.Module]:
     """
     parts = parts_of(model)
     if parts is not None:
+        if not parts.layers:
+            raise ValueError(
+                f"{type(parts.encoder).__name__} has no list of layers that run one after the other, which "
+                "this criterion needs: use another encoder, or another --criterion"
+            )
         return parts.layers
     embedding = find_token_embedding(model)
     for module in model.modules():

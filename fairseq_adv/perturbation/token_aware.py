@@ -56,7 +56,7 @@ class TokenAwarePerturbation(Perturbation):
     @torch.no_grad()
     def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
         """Moves both parts by a step of ``step_size``. See :class:`TokenAwarePerturbation`."""
-        grad = self.gradient() if gradient is None else gradient
+        grad = (self.gradient() if gradient is None else gradient) * self.mask.unsqueeze(-1)
         length = step_size * self._unit_per_row()
         token = self._token + length * geometry.token_direction(grad, self.mask)
         example = self._example + length * geometry.ascent_direction(grad, "l2", self.groups)

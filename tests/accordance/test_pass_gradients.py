@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_adv.accordance.probe import PassGradients
+from fairseq_adv.accordance.sums import GROUPS, _belongs
+from fairseq_adv.perturbation import EncoderParts
 
 pytestmark = pytest.mark.fast
 
@@ -92,3 +94,15 @@ def test_other_models_are_taken_as_autograd_has_them(case: str) -> None:
     expected = by_autograd(model)
     assert gradients.keys() == expected.keys()
     assert all(torch.equal(gradients[name], gradient) for name, gradient in expected.items())  # type: ignore[arg-type]
+
+
+def test_the_head_of_a_hugging_face_model_is_what_is_not_its_encoder() -> None:
+    """Groups are told by the names of fairseq's heads."""
+    encoder, head = Tiny(), nn.Linear(2, 2)
+    model = nn.ModuleDict({"bert": encoder, "classifier": head})
+    model.encoder_parts = lambda: EncoderParts(encoder, encoder.embed_tokens, [], None, 3)
+    named = PassGradients(model, WORDS).named
+    found = {group: [name for name, _ in named if _belongs(name, group)] for group in GROUPS}
+    assert found["head"] == ["classification_heads.classifier.weight", "classification_heads.classifier.bias"]
+    assert set(found["encoder"]) == {"bert.embed_tokens.weight", "bert.above.weight", "bert.above.bias"}
+    assert len(found["all"]) == len(named) == 6, "the table is two"

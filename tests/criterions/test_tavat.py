@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from emulated_gpu import emulated
 from fairseq import checkpoint_utils
 from support import (
     CommandMain,
@@ -39,6 +40,7 @@ from criterions.restated import (
     uniform_noise,
 )
 from fairseq_adv.criterions.method import Method
+from fairseq_adv.criterions.token_table import TokenTable
 from fairseq_adv.data.errors import DataError
 
 SGD = ["--optimizer", "sgd", "--lr", "0"]  # the weights stay, the table moves
@@ -148,6 +150,19 @@ def test_the_table_is_the_seeds_and_has_the_papers_scale(data: Path) -> None:
     assert not torch.equal(table, table_of(tavat(data, *options(start=0.8), "--seed", "8")))
 
 
+def test_words_without_a_copy_on_the_host_are_found_too() -> None:
+    """Such as those of a Hugging Face model for multiple choice, which reshapes them."""
+    with emulated():
+        table, embedding = TokenTable(1, 0.1), torch.nn.Embedding(10, 4).cuda()
+        optimizer = SimpleNamespace(param_groups=[{}])
+        tokens = torch.tensor([[4, 5, 1]]).cuda()
+        before = table.rows(optimizer, embedding).clone()
+        table.record(tokens, tokens.ne(1), torch.ones(1, 3, 4).cuda())
+        table.update(optimizer, embedding, adds=True)
+        moved = (table.rows(optimizer, embedding) - before).cpu().any(dim=1)
+    assert moved.nonzero().flatten().tolist() == [4, 5]
+
+
 def test_a_dummy_batch_leaves_the_table(data: Path) -> None:
     run = tavat(data, *options())
     before = table_of(run)
@@ -249,6 +264,7 @@ def test_a_run_of_version_0_2_0_goes_on_with_its_variant(
 
 STOCK = """
 import sys
+from emulated_gpu import emulated
 from fairseq import checkpoint_utils
 (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([sys.argv[1]])
 assert "fairseq_adv" not in sys.modules

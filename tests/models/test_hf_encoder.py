@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from criterions.restated import DROPOUT, FP16, ROWS, change, flat, one_step, recorded
-from hf_encoders import KINDS, SELDOM, TEXT, hf_args, hf_run, save_encoder
+from hf_encoders import KINDS, SELDOM, TEXT, WORDS, hf_args, hf_run, save_encoder
 from methods import OPTIONS
 from odd_strings import SPECIAL, odd_strings
 from support import batch, build, command, run_command, slow
@@ -176,6 +176,61 @@ def test_an_update_is_the_same_in_parts_with_recomputed_layers_and_in_half_preci
     half = moved(*adam, *HALF)
     exact = moved(*adam)
     assert 0 < (half - exact).norm() <= 0.03 * exact.norm()
+
+
+@pytest.mark.parametrize(
+    "words", ["yopo --yopo-steps 2", "pgd --adv-clean-weight 1 --adv-init-mag 0"], ids=["yopo", "pgd"]
+)
+def test_recomputed_layers_lose_no_gradient_of_the_words(
+    hf_data: dict[str, Path], encoders: dict[str, Path], words: str
+) -> None:
+    """transformers then makes their embeddings require a gradient, in passes with frozen weights too.
+
+    fp32: the same operations, whose sums may be cut differently.
+    """
+    method, *own = words.split()
+    given = [*OPTIONS["freelb"], *own, "--optimizer", "sgd", "--lr", "0.5"]
+    plain, again = (
+        change(hf_run(hf_data, encoders["bert"], "classes", method, *given, *more))
+        for more in ([], ["--checkpoint-activations"])
+    )
+    assert plain.norm() > 1e-3 and (again - plain).norm() <= 1e-5 * plain.norm()
+
+
+@pytest.mark.parametrize("method", ["freelb", "tavat", "alum_vat"])
+def test_padding_is_not_moved_where_a_convolution_reads_it(
+    hf_data: dict[str, Path], encoders: dict[str, Path], method: str
+) -> None:
+    run = hf_run(hf_data, encoders["convbert"], "classes", method, *OPTIONS[method])
+    sample = batch(run, ROWS)
+    padding = sample["net_input"]["src_tokens"].eq(1)
+    with recorded() as deltas:
+        one_step(run, sample)
+    assert padding.any() and len(deltas) > 1
+    assert all(not delta[padding].any() and delta[~padding].any() for delta in deltas)
+
+
+@pytest.mark.parametrize("kind", ["xlm", "flaubert", "squeezebert"])
+def test_an_encoder_without_layers_that_can_be_watched_is_refused_where_they_are_needed(kind: str) -> None:
+    """XLM's modules are parts of layers; hooks of SqueezeBERT's are not called."""
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    small = {"vocab_size": 20, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    groups = {"embedding_size": 8, "q_groups": 1, "k_groups": 1, "v_groups": 1}  # SqueezeBERT's
+    model = AutoModel.from_config(CONFIG_MAPPING[kind](**small, **groups))
+    parts = transformers_models.encoder_parts(model)
+    assert parts.embedding is model.get_input_embeddings() and parts.layers == []
+    model.encoder_parts = lambda: parts
+    with pytest.raises(ValueError, match="has no list of layers that run one after the other"):
+        find_layers(model)
+
+
+def test_yopo_refuses_a_convolution_beside_the_layers(hf_data: dict[str, Path], tmp_path: Path) -> None:
+    """That of some DeBERTa-v2 adds what it makes of the embeddings to the first layer's output."""
+    save_encoder(tmp_path / "deberta", "deberta-v3", WORDS, conv_kernel_size=3, conv_act="gelu")
+    run = hf_run(hf_data, tmp_path / "deberta", "classes", "yopo", *OPTIONS["yopo"])
+    with pytest.raises(DataError, match=r"--criterion yopo .* \(conv_kernel_size\)\. Choose another"):
+        run.criterion.check_before_training(run.model)
 
 
 @pytest.mark.parametrize("kind", SOME)
