@@ -59,7 +59,7 @@ class RDropCriterion(Method):
             divergence = objective.divergence(first, second, sample, "symmetric-kl", detach_targets=False)
             loss = task_loss + self.cfg.rdrop_alpha / 4 * divergence
         terms = {"task_loss": task_loss.detach(), "rdrop_divergence": divergence.detach()}
-        log = self.log(first, loss, sample, **terms)
+        log = self.log(first, loss, sample, nexamples=sample["nsentences"], **terms)
         batch.descend(loss)
         return log
 

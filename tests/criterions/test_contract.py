@@ -73,6 +73,14 @@ def test_all_methods_of_the_project_are_in_the_table() -> None:
     assert ours == set(METHODS)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_method_declares_to_log_is_logged(data: Path, method: str) -> None:
+    """By fairseq's meters, which the log, TensorBoard and the warnings read."""
+    run = built(data, method, *DROPOUT)
+    logged = run.trainer.train_step([batch(run, ROWS)])
+    assert [one.name for one in run.criterion.logs if one.name not in logged] == []
+
+
 # --- options ------------------------------------------------------------------------------------
 
 REFUSED: list[tuple[str, str, str]] = [
