@@ -129,7 +129,7 @@ class AWPCriterion(WeightPerturbation):
 
     def is_perturbed(self, name: str) -> bool:
         named, skipped = (
-            any(part and part in name.lower() for part in parts.lower().split(","))
+            any(part and part in name.lower() for part in parts.lower().replace(" ", "").split(","))
             for parts in (self.cfg.awp_names, self.cfg.awp_skip)
         )
         return named and not skipped

@@ -37,16 +37,20 @@ def ascent_log(delta: Perturbation, gradient: Tensor, usable: Tensor, divergence
 def dropout_log(batch: MiniBatch, replay: DropoutReplay, divergence: Callable[[Tensor], Tensor]) -> Log:
     """The divergence that dropout alone causes: another forward pass, without delta.
 
-    It is 0 if the masks are shared. The run's random state is restored, so that logging changes nothing.
+    It is 0 if the masks are shared. The run's random state is restored, and the model's buffers, which
+    spectral normalisation changes in each pass, so that logging changes nothing.
 
     Args:
         batch: the mini-batch.
         replay: of the update's passes.
         divergence: of the clean predictions from others.
     """
+    kept = [(buffer, buffer.clone()) for buffer in batch.model.buffers()]
     devices = [batch.device] if batch.device.type == "cuda" else []
     # Frozen, because autocast would otherwise cache weights that were cast without a graph.
     with torch.random.fork_rng(devices=devices), torch.no_grad(), batch.frozen_parameters(), replay:
         measured = divergence(batch.objective.predict(batch.model, batch.sample))
+        for buffer, before in kept:
+            buffer.data.copy_(before)  # autograd need not know: backward passes find what was there before
     size = batch.objective.sample_size(batch.sample)
     return {"vat_divergence_zero": measured, "vat_zero_size": size}

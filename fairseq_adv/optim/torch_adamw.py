@@ -24,7 +24,8 @@ class TorchAdamW(FairseqAdam):
     """fairseq's ``adam`` up to rounding; fused if torch supports it (CPU and CUDA).
 
     fairseq adds epsilon to the square root of the second moment before the bias correction, torch after it.
-    So torch gets ``eps / sqrt(1 - beta2^t)`` in step t.
+    So torch gets ``eps / sqrt(1 - beta2^t)`` in step t. A weight without a gradient in some steps (LayerDrop
+    in one process) has a smaller t in torch; where its gradients are near eps, its updates differ.
 
     Raises:
         DataError: ``--fp16-adam-stats`` or ``--use-old-adam``, which only ``adam`` supports.

@@ -37,7 +37,8 @@ def gradients_aside(weights: Sequence[nn.Parameter], zeros: bool = False) -> Ite
 
 def norms(tensors: Iterable[Tensor]) -> Tensor:
     """The L2 norm of each tensor, in one fp32 vector."""
-    return torch.stack([torch.linalg.vector_norm(one.detach(), dtype=torch.float32) for one in tensors])
+    found = [torch.linalg.vector_norm(one.detach(), dtype=torch.float32) for one in tensors]
+    return torch.stack(found) if found else torch.zeros(0)
 
 
 def ascent_steps(gradients: Sequence[Tensor], sizes: Tensor, lengths: Tensor) -> list[Tensor]:
@@ -64,7 +65,8 @@ def moved(weights: Sequence[nn.Parameter], steps: Sequence[Tensor]) -> Iterator[
     Takes the memory of a second copy of ``weights``. A pass in this context has its backward pass there, too.
 
     Yields:
-        the norm of all moves together, as rounded to the weights' precision, divided by that of the weights.
+        the norm of all moves together, as rounded to the weights' precision, divided by that of the weights;
+        0 without weights, such as where LayerDrop left out all that would move.
     """
     kept = [weight.detach().clone() for weight in weights]
     try:
@@ -72,7 +74,7 @@ def moved(weights: Sequence[nn.Parameter], steps: Sequence[Tensor]) -> Iterator[
             for weight, step in zip(weights, steps):
                 weight.add_(step)
         distances = norms(weight.detach() - old for weight, old in zip(weights, kept))
-        yield distances.norm() / norms(kept).norm()
+        yield distances.norm() / norms(kept).norm().clamp(min=torch.finfo(torch.float32).tiny)
     finally:
         try:
             _copy(kept, weights)

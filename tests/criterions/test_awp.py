@@ -308,3 +308,19 @@ def test_names_are_parts_in_upper_or_lower_case(data: Path) -> None:
         f"{layer}.fc1.weight", f"{layer}.self_attn.out_proj.weight", f"{head}.out_proj.weight",
         f"{head}.out_proj.bias",
     }  # fmt: skip
+
+
+def test_where_layerdrop_left_out_all_that_moves_the_update_is_plain(data: Path) -> None:
+    """A weight that no pass uses has no gradient, like those of a layer that was dropped."""
+    run, plain = built(data, "awp", "--awp-names", "lm_head"), build(train_args(data, None, "standard"))
+    run.criterion.check_before_training(run.model)
+    gradients = []
+    for one in (run, plain):
+        one_step(one, batch(one, ROWS))
+        gradients.append(flat_gradient(one.model))
+    assert torch.equal(*gradients) and gradients[0].any()
+
+
+def test_spaces_between_names_do_not_matter(data: Path) -> None:
+    run = built(data, "awp", "--awp-skip", "norm, embed")
+    assert not run.criterion.is_perturbed("encoder.sentence_encoder.embed_tokens.weight")

@@ -320,3 +320,16 @@ def test_recomputed_activations_under_torchs_ddp_are_refused(
     with pytest.raises(ValueError, match=r"pytorch_ddp can't train .* pass --ddp-backend legacy_ddp"):
         run.criterion.check_before_training(run.model)
     legacy.criterion.check_before_training(legacy.model)
+
+
+@pytest.mark.parametrize("method", ["alum_vat", "sift"])
+def test_logging_changes_nothing_with_spectral_normalisation(folders: dict[str, Path], method: str) -> None:
+    """Each pass in training makes a step of its power iteration, also the one that is only logged."""
+    words = [*vat_options()[:-2], "--spectral-norm-classification-head", "--optimizer", "sgd", "--lr", "0.5"]
+    ends = []
+    for interval in ("1", "1000"):
+        run = built(folders, "classes", *words, "--log-interval", interval, criterion=method)
+        for _ in range(3):
+            run.trainer.train_step([batch(run, ROWS)])
+        ends.append(run.model.state_dict())
+    assert [name for name in ends[0] if not torch.equal(ends[0][name], ends[1][name])] == []
