@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import check_special, check_words, special_ids, vocabulary_rows
 from fairseq_adv.perturbation import EncoderParts
 
+logger = logging.getLogger(__name__)
 # Keys that name code, or how a model is run instead of what it computes; and those of a former head.
 _DROPPED = re.compile(
     r"auto_map|_?name_or_path|architectures|(torch_)?dtype|transformers_version|quantization_config|pruned_heads"
@@ -231,6 +233,8 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str)
         raise DataError(
             f"{where}: the weights lack {missing[0]} of the {config.model_type}. Download them again"
         )
+    if head == "MaskedLM" and found["missing_keys"]:
+        logger.warning("%s: has no masked-LM head, so that one starts from random weights", where)
     return model
 
 

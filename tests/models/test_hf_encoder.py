@@ -119,6 +119,23 @@ def test_masked_words_get_the_logits_of_transformers(
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_new_masked_lm_head_is_told(
+    encoders: dict[str, Path], hf_data: dict[str, Path], tmp_path: Path, kind: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Such as that of ELECTRA's discriminator: answers for WSC's pronouns would be random."""
+    from transformers import AutoModel
+
+    for folder, is_told in ((encoders[kind], False), (tmp_path / "headless", True)):
+        if is_told:
+            shutil.copytree(encoders[kind], folder)
+            AutoModel.from_pretrained(folder).save_pretrained(folder)
+        caplog.clear()
+        hf_run(hf_data, folder, "masked_lm", "standard")
+        assert ("has no masked-LM head" in caplog.text) == is_told
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_methods_find_its_parts(hf_data: dict[str, Path], encoders: dict[str, Path], kind: str) -> None:
     """The perturbation of a factorised embedding comes before the projection."""
     run = hf_run(hf_data, encoders[kind], "classes", "freelb", *OPTIONS["freelb"])
