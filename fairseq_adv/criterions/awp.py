@@ -110,7 +110,12 @@ class WeightPerturbation(Method):
             batch.descend(loss)
         count = batch.sample["nsentences"]
         return self.log(
-            scores, loss, batch.sample, task_loss=clean, weight_ratio=ratio * count, nexamples=count
+            scores,
+            loss,
+            batch.sample,
+            task_loss=clean,
+            weight_ratio=ratio.to(clean.device) * count,
+            nexamples=count,
         )
 
 

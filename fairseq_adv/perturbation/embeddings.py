@@ -167,7 +167,8 @@ class Perturbation:
             self.delta.requires_grad_(differentiable)
             if defers:
                 output = output.detach()
-            elif self._deferred is not None and _is_trained(module) and output.requires_grad:
+            elif self._deferred is not None and output.grad_fn is not None:
+                # Not requires_grad: for re-computation, transformers sets it in frozen passes too.
                 output.register_hook(partial(_plus, self._deferred))  # type: ignore[no-untyped-call]
                 self._deferred = None
             return self.added(output, self.delta)
@@ -273,12 +274,6 @@ class Perturbation:
                 self.unit = self.unit * geometry.entries(mask, dim, self.groups).rsqrt()
             delta = delta * geometry.per_row(self.unit, self.groups)
         self.delta = delta
-
-
-def _is_trained(layer: nn.Module) -> bool:
-    """Its output tells only where no hook makes that require a gradient, as transformers' do for
-    re-computation."""
-    return any(weight.requires_grad for weight in layer.parameters())
 
 
 def _plus(earlier: Tensor, gradient: Tensor) -> Tensor:
