@@ -331,8 +331,10 @@ def setup(options: argparse.Namespace) -> dict[str, str]:
     """What the records of this command have in common: what is wanted, and the machine."""
     import torch
 
-    words = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=12", "--exclude", "*"]
+    words = ["git", "-C", str(HERE), "describe", "--always", "--abbrev=12", "--exclude", "*"]
     commit = subprocess.run(words, capture_output=True, text=True).stdout.strip()
+    words = [*words[:3], "diff", "--quiet", "HEAD", "--", ":/", ":!records"]  # which this command changes
+    commit += "-dirty" if commit and subprocess.run(words, capture_output=True).returncode else ""
     source: Any = json_object(options.out / "encoder" / "conversion.json").get("source_sha256")
     encoder = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:12]
     path = Path("/proc/cpuinfo")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 Floats = NDArray[np.float64]
 REPLICATES = 2000
@@ -17,28 +18,39 @@ SMALLEST = 0.5  # the smallest gain of interest, in points
 
 @dataclass(frozen=True)
 class Gain:
-    """A mean difference in points, its variance, and the degrees of freedom of Student's t."""
+    """A mean difference in points."""
 
-    mean: float
-    variance: float
-    freedom: float
-    seeds: int
+    found: Floats  # (seeds,)
+    shared: float  # the variance of what all seeds share by being tested on the same rows
+
+    @property
+    def mean(self) -> float:
+        return float(self.found.mean())
+
+    @property
+    def over_seeds(self) -> float:
+        return float(self.found.var(ddof=1) / len(self.found))
+
+    @property
+    def variance(self) -> float:
+        return self.over_seeds + self.shared
+
+    @property
+    def freedom(self) -> float:
+        """Of Student's t, by Satterthwaite."""
+        seeds = len(self.found)
+        return float((seeds - 1) * (self.variance / self.over_seeds) ** 2) if self.over_seeds else seeds - 1
 
     @property
     def half(self) -> float:
         """Half the width of the 95 % interval."""
-        from scipy import stats
-
         return float(stats.t.ppf(0.975, self.freedom) * self.variance**0.5)
 
     @property
     def p(self) -> float:
         """Two-sided, of a gain of 0."""
-        from scipy import stats
-
-        return (
-            float(2 * stats.t.sf(abs(self.mean) / self.variance**0.5, self.freedom)) if self.variance else 1.0
-        )
+        wide = self.variance**0.5
+        return float(2 * stats.t.sf(abs(self.mean) / wide, self.freedom)) if wide else 1.0
 
 
 def score(counts: Floats) -> Floats:
@@ -77,21 +89,16 @@ def gain(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Gain:
     found = np.array([score(a.sum(0)) - score(b.sum(0)) for a, b in zip(ours, theirs)])
     weights = _weights(len(ours[0]))
     drawn = np.array([score(weights @ a) - score(weights @ b) for a, b in zip(ours, theirs)])
-    over_seeds = found.var(ddof=1) / seeds
-    # The variance of the mean less that of seeds with rows of their own: the covariance between seeds.
+    # The variance of the mean less that of seeds with rows of their own has S (S - 1) of the S^2 covariances.
     shared = drawn.mean(0).var(ddof=1) - drawn.var(axis=1, ddof=1).sum() / seeds**2
-    variance = over_seeds + max(shared, 0.0)
-    freedom = (seeds - 1) * (variance / over_seeds) ** 2 if over_seeds else seeds - 1
-    return Gain(float(found.mean()), float(variance), float(freedom), seeds)
+    return Gain(found, max(float(shared) * seeds / (seeds - 1), 0.0))
 
 
 def mean_gain(gains: Sequence[Gain]) -> Gain:
-    """The mean over tasks, which are independent and not drawn from any others."""
-    shares = [one.variance / len(gains) ** 2 for one in gains]
-    below = sum(share**2 / one.freedom for share, one in zip(shares, gains))
-    freedom = sum(shares) ** 2 / below if below else min(one.freedom for one in gains)
-    mean = sum(one.mean for one in gains) / len(gains)
-    return Gain(mean, sum(shares), freedom, min(one.seeds for one in gains))
+    """The mean over tasks, with the seeds that all have. Rows of two tasks are independent, seeds are not."""
+    seeds = min(len(one.found) for one in gains)
+    found = np.mean([one.found[:seeds] for one in gains], axis=0)
+    return Gain(found, sum(one.shared for one in gains) / len(gains) ** 2)
 
 
 def holm(ps: Sequence[float]) -> list[float]:

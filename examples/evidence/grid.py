@@ -118,19 +118,19 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
     found += [cell for name in OTHERS for cell in choices(name)]
     found += [Cell(task, name, setting[name], seed) for seed in SEEDS for task in TASKS for name in PRIMARY]
     seeds = {name: GRID["seeds_of_others"].get(name, GRID["seeds_of_others"]["default"]) for name in OTHERS}
+    every = range(1, max(seeds.values(), default=0) + 1)
+    if min(setting[name] for name in PRIMARY) >= 0:
+        controls = {control(name, setting) for name in PRIMARY[1:]} - {setting["standard"]}
+        places = [(seed, task, number) for seed in every for task in TASKS for number in sorted(controls)]
+        found += [Cell(task, "standard", number, seed, is_control=True) for seed, task, number in places]
     for task in GRID["secondary"]:
-        for seed in range(1, max(seeds.values()) + 1):
-            here = [name for name in OTHERS if task in GRID["methods"][name].get("tasks", [task])]
-            some = [name for name in here if seed <= seeds[name]]
-            found += [Cell(task, name, setting[name], seed) for name in some]
-            found += [Cell(task, "standard", number, seed, is_control=True) for number in _controls(setting)]
+        here = [name for name in OTHERS if task in GRID["methods"][name].get("tasks", [task])]
+        found += [
+            Cell(task, name, setting[name], seed) for seed in every for name in here if seed <= seeds[name]
+        ]
     return found
 
 
-def _controls(setting: Mapping[str, int]) -> list[int]:
-    """The settings of ``standard`` with the learning rates of the other primary methods, if not its own."""
-    if min(setting[name] for name in PRIMARY) < 0:
-        return []
-    own = [lr for lr, _ in settings("standard")]
-    rates = {settings(name)[setting[name]][0] for name in PRIMARY[1:]}
-    return sorted({own.index(lr) for lr in rates} - {setting["standard"]})
+def control(method: str, setting: Mapping[str, int]) -> int:
+    """The setting of ``standard`` with the learning rate of a method's setting."""
+    return [lr for lr, _ in settings("standard")].index(settings(method)[setting[method]][0])

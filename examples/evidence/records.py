@@ -91,13 +91,17 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
 
 
 def append(record: Record, answers: Mapping[str, Any], folder: Path) -> None:
-    """Writes a cell's probabilities, and then adds its line to the task's file, both atomically."""
-    if answers:
-        with atomic_open(answers_of(record, folder)) as file:
-            np.savez_compressed(file, **answers)
+    """Writes a cell's probabilities, and then adds its line to the task's file, both atomically. The first
+    record of a cell stays.
+    """
     path = folder / f"{record['task']}.jsonl"
     with FileLock(f"{path}.lock"):
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
+        if f'{{"name": "{record["name"]}",' in before:
+            return
+        if answers:
+            with atomic_open(answers_of(record, folder)) as file:
+                np.savez_compressed(file, **answers)
         atomic_write(path, before + json.dumps(record) + "\n")
 
 

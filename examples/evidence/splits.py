@@ -55,11 +55,7 @@ def runs_of_six(row: Row) -> Iterable[str]:
 
 @dataclass(frozen=True)
 class Task:
-    """A data set and how it is split; see grid.yaml.
-
-    Attributes:
-        shared: what the rows of a group have in common, in words.
-    """
+    """A data set and how it is split; see grid.yaml."""
 
     name: str
     files: list[str]
@@ -69,7 +65,7 @@ class Task:
     seconds: list[float]
     dev: int = 1000
     metric: str = "accuracy"
-    shared: str = "a text"
+    shared: str = "a text"  # what the rows of a group have in common, in words
     further: list[str] = field(default_factory=list)
 
     def rows(self, path: Path) -> Iterator[Row]:
@@ -100,19 +96,12 @@ TASKS = {name: Task(name, **given) for name, given in GRID["tasks"].items()}
 
 @dataclass(frozen=True)
 class Data:
-    """The rows of a task in their fixed order, group by group.
+    """The rows of a task in their fixed order, group by group."""
 
-    Attributes:
-        dev: rows for choices.
-        rows: all others; the first :data:`ATTACKED`, and their groups, are never drawn.
-        groups: (rows,) the group of each of them, from 0.
-        further: other test sets, by name.
-    """
-
-    dev: list[Row]
-    rows: list[Row]
-    groups: Ints
-    further: dict[str, list[Row]]
+    dev: list[Row]  # for choices
+    rows: list[Row]  # all others; the first :data:`ATTACKED`, and their groups, are never drawn
+    groups: Ints  # (rows,) the group of each of them, from 0
+    further: dict[str, list[Row]]  # other test sets, by name
 
     def draw(self, seed: int) -> Ints:
         """The places in ``rows`` of a seed's training rows: whole groups in an order by hash, so that it is

@@ -18,13 +18,14 @@ import numpy as np
 from gains import SMALLEST, Floats, Gain
 from grid import Record
 from records import RECORDS, answers_of, read_arrays, read_records
-from splits import GRID, TASKS, tested
+from splits import ATTACKED, GRID, TASKS, tested
 from tables import markdown, write_between
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 from fairseq_adv.evaluation.calibration import expected_calibration_error
 
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
+ALL = 0.99  # a model has collapsed if so many of its answers are one class
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
 COMPARED = grid.PRIMARY[1:]
 PRICE = "training time, × `standard`"
@@ -70,10 +71,10 @@ class Results:
         return right_or_wrong(all_classes(found).argmax(1) == labels)
 
     def gain(
-        self, task: str, method: str, counts: Optional[Counts] = None, setting: Optional[int] = None
+        self, task: str, method: str, counts: Optional[Counts] = None, base: Optional[int] = None
     ) -> Optional[Gain]:
-        """Over ``standard``, with the seeds that both have; ``None`` if there are too few."""
-        ours, theirs = self.of(task, method, setting), self.of(task, "standard")
+        """Over ``standard`` (``base``: its setting), with the seeds that both have; ``None``: too few."""
+        ours, theirs = self.of(task, method), self.of(task, "standard", base)
         seeds = sorted(ours.keys() & theirs.keys())
         pairs = [[(counts or self.counts)(side[seed]) for side in (ours, theirs)] for seed in seeds]
         found = [(a, b) for a, b in pairs if a is not None and b is not None]
@@ -146,10 +147,8 @@ def summary(results: Results) -> list[str]:
 
 def elsewhere(results: Results, name: str) -> list[Optional[Gain]]:
     """The gains under attack and on other texts."""
-    found = []
-    for radius in GRID["radii"]:
-        counts = partial(under_attack, radius)
-        found.append(mean_of(results.gain(task, name, counts) for task in TASKS))
+    attacks = [partial(under_attack, radius) for radius in GRID["radii"]]
+    found = [mean_of(results.gain(task, name, counts) for task in TASKS) for counts in attacks]
     others: list[Counts] = [partial(on_words, attack) for attack in GRID["word_attacks"]]
     others += [partial(results.further, split) for split in TASKS[grid.MOVIES].further]
     return [*found, *(results.gain(grid.MOVIES, name, counts) for counts in others)]
@@ -158,20 +157,19 @@ def elsewhere(results: Results, name: str) -> list[Optional[Gain]]:
 def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
 
-    def row(title: str, method: str, setting: Optional[int] = None) -> list[str]:
-        found = [results.gain(task, method, setting=setting) for task in GRID["secondary"]]
-        return [title, *map(shown, found), results.price(method) if setting is None else ""]
+    def row(method: str, tasks: Iterable[str], base: Optional[int] = None) -> list[str]:
+        return [f"`{method}`", *(shown(results.gain(task, method, base=base)) for task in tasks)]
 
-    rows = [row(f"`{name}`", name) for name in grid.OTHERS]
-    for number in sorted({cell.setting for cell in results.cells if cell.is_control}):
-        rate = grid.settings("standard")[number][0]
-        rows.append(row(f"`standard`, learning rate {rate:g}", "standard", number))
+    rows = [[*row(name, GRID["secondary"]), results.price(name)] for name in grid.OTHERS]
     lines = ["## Other methods: gain over `standard` (secondary)", ""]
     lines += markdown(["method", *GRID["secondary"], PRICE], rows)
+    rows = [row(name, TASKS, grid.control(name, results.chosen)) for name in COMPARED]
+    lines += ["## Gain over `standard` with the method's learning rate (secondary)", ""]
+    lines += markdown(["method", *TASKS], rows)
     for task in TASKS:
         rows = [scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
-        heads = ["method", "seeds", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
-        heads += [f"accuracy, attack {100 * radius:g} %" for radius in GRID["radii"]]
+        heads = ["method", "seeds", "of one class", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
+        heads += ["accuracy, attacked rows", *(f"attack {100 * radius:g} %" for radius in GRID["radii"])]
         lines += [f"## {task}: means over seeds", "", *markdown(heads, rows)]
     heads = ["method", "learning rate", "sizes", "seeds", "dev accuracy", "dev loss, nats", ""]
     lines += ["## Settings", "", *markdown(heads, settings(results))]
@@ -188,13 +186,15 @@ def scores(results: Results, task: str, method: str) -> list[str]:
         [one["scores"]["test"]["loss"] for one in found],
         [brier(*one) for one in each],
         [expected_calibration_error(*one) for one in each],
+        [100 * float((said.argmax(1) == labels)[:ATTACKED].mean()) for said, labels in each],
     ]
     for radius in GRID["radii"]:
         attacked = [under_attack(radius, one) for one in found]
         numbers.append([float(gains.score(one.sum(0))) for one in attacked if one is not None])
-    digits = (2, 3, 3, 3, 1, 1)
+    digits = (2, 3, 3, 3, 1, 1, 1)
     means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
-    return [f"`{method}`", str(len(found)), *means]
+    collapsed = sum(np.bincount(said.argmax(1)).max() > ALL * len(said) for said, _ in each)
+    return [f"`{method}`", str(len(found)), str(collapsed), *means]
 
 
 def settings(results: Results) -> list[list[str]]:
@@ -242,9 +242,8 @@ def draw(results: Results, path: Path) -> None:
     axes.legend(frameon=False)
     costs.set_xticks(range(len(COMPARED)), COMPARED)
     costs.set_title("training time,\n× standard", fontsize="medium")
-    for kind in ("png", "svg"):
-        with atomic_open(path.with_suffix(f".{kind}")) as file:
-            figure.savefig(file, format=kind, dpi=120, metadata={"Date": None} if kind == "svg" else {})
+    with atomic_open(path.with_suffix(".svg")) as file:
+        figure.savefig(file, format="svg", metadata={"Date": None})
 
 
 def parser() -> argparse.ArgumentParser:

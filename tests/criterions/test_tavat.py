@@ -264,7 +264,6 @@ def test_a_run_of_version_0_2_0_goes_on_with_its_variant(
 
 STOCK = """
 import sys
-from emulated_gpu import emulated
 from fairseq import checkpoint_utils
 (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([sys.argv[1]])
 assert "fairseq_adv" not in sys.modules

@@ -101,6 +101,7 @@ def test_the_grid_is_fair_and_in_order() -> None:
     assert {(one.method, one.setting, bool(one.radii)) for one in controls} == {
         ("standard", 1, False), ("standard", 2, False),
     }, "freelb's 1e-4 and pgd's 2e-4"  # fmt: skip
+    assert cells[others + 144 : others + 204] == controls, "next, all tasks with five seeds"
     counts = Counter(one.method for one in cells[others + 144 :] if not one.is_control)
     seeds = dict.fromkeys(grid.OTHERS, 10) | {"standard-3x": 8}
     seeds |= dict.fromkeys([name for name in grid.OTHERS if "tasks" in GRID["methods"][name]], 5)
