@@ -44,6 +44,9 @@ _FETCHED = (
     "sentencepiece_model_path",
 )  # fmt: skip
 _OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
+# A criterion opens the first for writing; models read the others, before the checkpoint's weights replace
+# them.
+_CLEARED = ("save_predictions", "encoder_embed_path", "decoder_embed_path")
 _SIZES = (  # of RoBERTa and ALBERT
     "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
 )  # fmt: skip
@@ -106,9 +109,20 @@ def check_types(state: Any) -> None:
             state[part] = plain_options(state[part], part)
             if type(state[part]) is not kind:
                 raise Refused(f"{part} is a {type_name(state[part])}, not a {kind.__name__}")
+            _clear(state[part])
             for where, name, value in _options(state[part], part):
                 if name in _FETCHED and urlparse(str(value)).scheme and not str(value).startswith(_OWN_FILES):
                     raise Refused(f"{where} is {value!r:.60}, which fairseq would download")
+
+
+def _clear(part: Any) -> None:
+    """Removes the values of :data:`_CLEARED` in a part, and in its nested parts."""
+    own = _named(part)
+    for name in own:
+        if name in _CLEARED:
+            own[name] = None
+    for one in [*own.values(), *(part if isinstance(part, (list, tuple)) else ())]:
+        _clear(one)
 
 
 def _check_parts(state: Any, kinds: Mapping[str, tuple[Any, ...]], where: str) -> None:
@@ -181,6 +195,9 @@ def check_before_building(state: Any) -> None:
             raise Refused(f"{told}; expected tensors with names")
     for part in ("args", "cfg"):
         options = _named(plain_options(state.get(part), part, strict=False))
+        for where, name, value in _options(options, part):
+            if name == "save_predictions" and value is not None:
+                raise Refused(f"{where} is {value!r:.60}, a file that fairseq would empty")
         if options:
             _check_names(options, part)
 

@@ -82,11 +82,14 @@ def _check(archive: tarfile.TarFile, most: int) -> None:
     the common prefix of the original names, and ``..`` is that of ``..a`` and ``..b``. Through links it can
     be deceived (CVE-2025-4517).
     """
+    total = 0
     for member in archive:
-        if member.offset_data + member.size > most:
+        total += member.size
+        if max(member.offset_data + member.size, total) > most:
             raise tarfile.TarError(f"{archive.name!r}: unpacks to more than {most >> 20} MiB. Not unpacked.")
         outside = member.name.startswith("/") or any(part.startswith("..") for part in member.name.split("/"))
-        if outside or not (member.isdir() or member.isfile()):
+        # The data of a sparse file may be those of the next members, again and again.
+        if outside or member.issparse() or not (member.isdir() or member.isfile()):
             raise tarfile.TarError(
-                f"{archive.name!r}: {member.name!r} lies outside, or is a link. Not unpacked."
+                f"{archive.name!r}: {member.name!r} lies outside, or is a link or sparse. Not unpacked."
             )

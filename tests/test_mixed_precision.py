@@ -26,7 +26,13 @@ from support import (
     write_task,
 )
 
-from fairseq_adv.fairseq_patches.mixed_precision import load_loss_scale, loss_scale, loss_scale_state
+from fairseq_adv.fairseq_patches.mixed_precision import (
+    load_loss_scale,
+    load_master_weights,
+    loss_scale,
+    loss_scale_state,
+    master_weights,
+)
 from fairseq_adv.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
 
 RATE, EPS, SCALES = 1e-3, 1e-8, (128, 65536)
@@ -212,3 +218,29 @@ def test_a_loss_scale_of_another_precision_or_of_an_attacker_is_left_alone(data:
         assert loss_scale_state(run.trainer.optimizer) == before
     load_loss_scale(run.trainer.optimizer, dict.fromkeys(before, 5))
     assert loss_scale_state(run.trainer.optimizer) == dict.fromkeys(before, 5)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--bf16"], ["--fp16", "--fp16-no-flatten-grads", "--fp16-init-scale", "4"]],
+    ids=["bf16", "fp16"],
+)
+def test_a_resumed_run_has_the_weights_that_half_precision_rounds(
+    data: Path, tmp_path: Path, words: list[str]
+) -> None:
+    """At this rate most updates are smaller than a rounding step, and would be lost."""
+    given = [*ADVERSARIAL, *words, "--lr", "3e-5"]
+    whole, resumed = (build(train_args(data, None, "freelb", *given)) for _ in range(2))
+    for update in range(6):
+        if update == 3:
+            whole.trainer.consolidate_optimizer()
+            whole.trainer.save_checkpoint(str(tmp_path / "last.pt"), {})
+            extra = resumed.trainer.load_checkpoint(str(tmp_path / "last.pt"))
+            assert "fp32_weights" not in extra, "which fairseq keeps as long as it trains"
+        for run in (whole, resumed)[: 2 if update >= 3 else 1]:
+            run.trainer.train_step([batch(run, [update % 4, 5, 6])])
+    pairs = list(zip(*(master_weights(run.trainer.optimizer) for run in (whole, resumed))))
+    assert pairs and all(torch.equal(one, other) for one, other in pairs)
+    other = [torch.zeros_like(one) for one, _ in pairs]
+    load_master_weights(resumed.trainer.optimizer, other)  # of other weights: left alone
+    assert torch.equal(master_weights(resumed.trainer.optimizer)[0], pairs[0][0])

@@ -274,7 +274,8 @@ class Method(FairseqCriterion):
         """
         refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
         if reset_optimizer:
-            (state.get("extra_state") or {}).pop(RECORD, None)
+            for name in (RECORD, "previous_training_time"):  # --stop-time-hours counts from now on
+                (state.get("extra_state") or {}).pop(name, None)
         else:
             follow_precision(state, trainer, self.precision)
             check_restart(state, trainer, self.cfg.allow_changed_options)

@@ -33,13 +33,14 @@ _SHOW_FROM = 256 << 20
 def atomic_open(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing that is renamed to ``path`` at the end; after an error nothing is left of it.
 
-    It is written next to ``path`` and flushed to the disk before it is renamed.
+    It is written next to ``path``, never through a link that lies there, and flushed to the disk before it is
+    renamed.
     """
     beside = path.with_name(path.name + ".tmp")
     with full_disk_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(beside, "wb") as file:
+            with open(beside, "wb", opener=_open_no_link) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -48,6 +49,10 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 beside.unlink()
             raise
+
+
+def _open_no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def atomic_write(path: Path, content: Union[str, bytes]) -> None:

@@ -78,7 +78,8 @@ def log_lines(path: Path) -> list[LogLine]:
     lines: list[LogLine] = []
     for found in filter(None, map(_log_line, text.splitlines())):
         if lines and found.updates < lines[-1].updates:
-            lines = [line for line in lines if line.updates < found.updates]
+            while lines and lines[-1].updates >= found.updates:
+                lines.pop()
         lines.append(found)
     if not lines:
         raise NoNumbers(
@@ -97,7 +98,7 @@ def logged_options(path: Path, section: str) -> dict[str, str]:
     """
     value = r"""(?:'[^']*'|"[^"]*"|[^{}'"])*"""  # texts may have braces: 'optimizer_overrides': '{}'
     found = re.findall(rf"'{section}': \{{({value})\}}", "\n".join(_until_last_numbers(path)))
-    pairs = re.findall(r"'(\w+)': ('[^']*'|\[[^\]]*\]|[^,]+)", found[-1]) if found else []
+    pairs = re.findall(r"'(\w+)': ('[^']*'|\[[^\[\]]*\]|[^,]+)", found[-1]) if found else []
     return {name: value.strip("'") for name, value in pairs}
 
 

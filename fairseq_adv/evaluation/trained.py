@@ -272,7 +272,9 @@ def objective_options(cfg: Any) -> SimpleNamespace:
     saved = cfg.criterion
     names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
     found = {name: getattr(saved, name, None) for name in names}
-    return SimpleNamespace(**{n: names[n] if value is None else value for n, value in found.items()})
+    options = {n: names[n] if value is None else value for n, value in found.items()}
+    # Files that training would read are not a checkpoint's to name.
+    return SimpleNamespace(**{**options, "finetune_from_model": None, "restore_file": "checkpoint_last.pt"})
 
 
 def _check_split(task: FairseqTask, data: str, split: str) -> None:

@@ -18,12 +18,17 @@ from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_open
-from fairseq_adv.fairseq_patches.mixed_precision import load_loss_scale, loss_scale_state
+from fairseq_adv.fairseq_patches.mixed_precision import (
+    load_loss_scale,
+    load_master_weights,
+    loss_scale_state,
+    master_weights,
+)
 from fairseq_adv.fairseq_patches.replace import replace
 from fairseq_adv.fairseq_patches.workers import end_together
 from fairseq_adv_compat.checkpoints import Refused
 
-_LOSS_SCALE = "loss_scaler"  # in a checkpoint's extra_state
+_LOSS_SCALE, _MASTERS = "loss_scaler", "fp32_weights"  # in a checkpoint's extra_state
 
 
 def let_criterions_read_checkpoints() -> None:
@@ -36,7 +41,8 @@ def let_criterions_read_checkpoints() -> None:
     Only rank 0 reads the file; the others wait for its contents. If the criterion refuses them, all workers
     end together.
 
-    With such a criterion the loss scale of fp16 is kept, too: see :func:`loss_scale_state`.
+    With such a criterion what training in half precision needs is kept, too: see :func:`loss_scale_state` and
+    :func:`master_weights`.
     """
     replace(Trainer, "load_checkpoint", _load_checkpoint)
     replace(Trainer, "save_checkpoint", _save_checkpoint)
@@ -76,8 +82,10 @@ def _load_checkpoint(
     with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", load_and_change), \
             mock.patch.object(distributed_utils, "broadcast_object", wait_and_broadcast):  # fmt: skip
         extra = plain(self, filename, *options)
+    masters = extra.pop(_MASTERS, None) if extra else None  # the caller keeps the rest
     if extra and not reset_optimizer:
         load_loss_scale(self.optimizer, extra.get(_LOSS_SCALE))
+        load_master_weights(self.optimizer, masters)
     criterion.has_read_checkpoint(extra, self, optimizer_overrides)
     return extra
 
@@ -87,8 +95,10 @@ def _save_checkpoint(
 ) -> Any:
     criterion = self.get_criterion()
     if hasattr(criterion, "extra_state"):
-        scale = {_LOSS_SCALE: loss_scale_state(self.optimizer)}
-        extra_state = {**extra_state, **scale, **criterion.extra_state()}
+        own: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(self.optimizer)}
+        if masters := [one.detach().cpu() for one in master_weights(self.optimizer)]:
+            own[_MASTERS] = masters
+        extra_state = {**extra_state, **own, **criterion.extra_state()}
     return plain(self, filename, extra_state)
 
 

@@ -14,6 +14,7 @@ from fairseq import modules
 from fairseq.modules.checkpoint_activations import CheckpointFunction
 from fairseq.optim.amp_optimizer import AMPOptimizer, logger
 from fairseq.optim.fairseq_optimizer import FairseqOptimizer
+from fairseq.optim.fp16_optimizer import FP16Optimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
@@ -92,6 +93,28 @@ def load_loss_scale(optimizer: Any, state: Any) -> None:
         optimizer.scaler.load_state_dict(state)
     else:
         vars(optimizer.scaler).update(state)
+
+
+def master_weights(optimizer: Any) -> list[Tensor]:
+    """The fp32 weights that ``--fp16`` and ``--bf16`` train, as fairseq lays them out; empty otherwise.
+
+    fairseq's checkpoints have the rounded ones only (fp16_optimizer.py, line 214), so each restart would lose
+    all progress that is smaller than a step of half precision.
+    """
+    found = optimizer.fp32_params if isinstance(optimizer, FP16Optimizer) else []
+    return list(found.values() if isinstance(found, dict) else found)
+
+
+@torch.no_grad()
+def load_master_weights(optimizer: Any, kept: Any) -> None:
+    """Continues with :func:`master_weights`, if they round to the weights that were loaded."""
+    mine = master_weights(optimizer)
+    if not isinstance(kept, list) or [getattr(one, "shape", None) for one in kept] != [m.shape for m in mine]:
+        return
+    for weight, one in zip(mine, kept):
+        half = optimizer.fp16_params[0].dtype
+        if torch.equal(one.to(weight).to(half), weight.to(half)):
+            weight.copy_(one)
 
 
 def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bool:

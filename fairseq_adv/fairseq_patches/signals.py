@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 import signal
 import threading
 import time
@@ -123,6 +124,19 @@ def _is_saved(cfg: Any, updates: int, epoch: int, end_of_epoch: bool) -> bool:
     return in_epoch or (end_of_epoch and epoch % cfg.checkpoint.save_interval == 0)
 
 
+def _why_not_resumable(how: Any) -> str:
+    if how.no_save or how.no_last_checkpoints:
+        return "no checkpoint_last.pt was asked for"
+    if how.no_save_optimizer_state:
+        return "it can't be resumed without the optimizer's state (--no-save-optimizer-state)"
+    resets = (how.reset_optimizer, how.reset_dataloader, how.reset_lr_scheduler, how.reset_meters)
+    last = os.path.join(how.save_dir, "checkpoint_last.pt")
+    is_other = how.restore_file not in ("checkpoint_last.pt", last)
+    if is_other or any(resets):
+        return "the same command would begin anew: leave --restore-file and --reset-… out to resume"
+    return ""
+
+
 def _leave(cfg: Any, trainer: Trainer) -> None:
     """Ends the process when all workers are here and rank 0 has written its checkpoint."""
     sent = torch.tensor(float(_Stop.sent), device=trainer.device)
@@ -131,8 +145,8 @@ def _leave(cfg: Any, trainer: Trainer) -> None:
     number = signal.Signals(int(sent))
     if cfg.checkpoint.write_checkpoints_asynchronously:
         PathManager.async_close()
-    left = cfg.checkpoint.no_save or cfg.checkpoint.no_last_checkpoints
-    goes_on = "no checkpoint_last.pt was asked for" if left else "run the same command again to resume"
+    left = _why_not_resumable(cfg.checkpoint)
+    goes_on = left or "run the same command again to resume"
     for child in multiprocessing.active_children():  # torch would wait 5 seconds for the data loaders
         child.terminate()
     if not left:  # queued again, it would begin anew each time

@@ -131,3 +131,12 @@ def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b'\xef\xbb\xbf{"a": 1}\n')
     assert json_object(tmp_path / "a") == {"a": 1}
     assert list(json_lines(tmp_path / "a")) == [(f"{tmp_path}/a:1", {"a": 1})]
+
+
+def test_it_is_not_written_through_a_link(tmp_path: Path) -> None:
+    """Somebody's folder may have one where the file is written before it is renamed."""
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / "new.json.tmp").symlink_to("mine")
+    with pytest.raises(OSError, match=r"new.json.tmp"):
+        atomic_write(tmp_path / "new.json", "theirs")
+    assert (tmp_path / "mine").read_text() == "mine"

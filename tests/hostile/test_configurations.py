@@ -7,6 +7,7 @@ import contextlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from hostile_configurations import BUILD, OFTEN, RUN_CODE, in_roberta_s_attentio
 from support import PLUGIN, CommandMain, command, run_command, slow, train_args
 
 from fairseq_adv import load
+from fairseq_adv.evaluation.trained import objective_options
 from fairseq_adv_compat import checkpoints, configurations
+from fairseq_adv_compat.plain_options import Refused
 
 Hostile = Callable[[Any], Path]
 pytestmark = pytest.mark.usefixtures("two_gigabytes_more")
@@ -183,3 +186,22 @@ def test_every_eval_of_fairseq_is_known() -> None:
         if "examples" not in path.relative_to(root).parts:
             found |= set(pattern.findall(path.read_text(encoding="utf-8")))
     assert len(found) > 20 and found <= set(configurations.EVALUATED)
+
+
+def test_files_that_fairseq_would_write_or_read_are_not_the_checkpoints_to_name(tmp_path: Path) -> None:
+    """fairseq's sentence_ranking opens save_predictions for writing when it is built; lstm reads embeddings.
+    """
+    mine = str(tmp_path / "mine.txt")
+    own = {"_name": "sentence_ranking", "save_predictions": mine}
+    for part in ({"criterion": own}, {"criterion": [{"deep": dict(own)}]}):
+        state: dict[str, Any] = {"cfg": {**part, "model": {"encoder_embed_path": mine}}, "model": {}}
+        with pytest.raises(Refused, match=r"save_predictions is .*, a file that fairseq would empty"):
+            configurations.check_before_building({"cfg": state["cfg"], "model": {}})
+        configurations.check_types(state)
+        assert mine not in str(state["cfg"]) and "save_predictions" in str(state["cfg"])
+
+
+def test_a_file_for_training_is_not_read_to_measure() -> None:
+    saved = SimpleNamespace(finetune_from_model="/dev/zero", restore_file="/dev/zero")
+    found = objective_options(SimpleNamespace(criterion=saved))
+    assert (found.finetune_from_model, found.restore_file) == (None, "checkpoint_last.pt")

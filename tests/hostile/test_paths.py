@@ -87,3 +87,17 @@ def test_a_data_folder_is_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyP
         data_utils.load_indexed_dataset(str(tmp_path / "$(touch canary)" / "train"), words)
     assert not (tmp_path / "canary").exists()
     assert len(data_utils.load_indexed_dataset(str(tmp_path / "plain" / "train"), words)) == 1
+
+
+def test_a_sparse_file_is_refused(tmp_path: Path) -> None:
+    """Its data may be those of the next members, again and again: 3.5 KB unpacked to 202 MiB."""
+    header = tarfile.TarInfo("model/sparse")
+    header.type = tarfile.GNUTYPE_SPARSE
+    block = bytearray(header.tobuf(tarfile.GNU_FORMAT))
+    block[386:410] = b"%011o\0%011o\0" % (0, 1 << 20)  # one part: its offset and size
+    block[483:495] = b"%011o\0" % (1 << 20)  # the real size
+    block[148:156] = b"        "
+    block[148:156] = b"%06o\0 " % sum(block)
+    (tmp_path / "sparse.tar").write_bytes(bytes(block) + bytes(2 << 20))
+    with pytest.raises(tarfile.TarError, match="sparse"):
+        paths.open_archive(str(tmp_path / "sparse.tar"))

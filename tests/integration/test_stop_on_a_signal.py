@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from fairseq.dataclass.configs import CheckpointConfig
 from support import ADVERSARIAL, VIRTUAL, fairseq_train, slow, train_args, weights, write_task
 
+from fairseq_adv.fairseq_patches.signals import _why_not_resumable
 from integration.test_faults import assert_alike, train_with
 from integration.test_training_under_fire import assert_same, end
 
@@ -99,3 +102,21 @@ def test_without_a_last_checkpoint_it_says_so(tmp_path: Path) -> None:
     assert "stopped by SIGUSR1 after update 2: no checkpoint_last.pt was asked for" in done.stdout
     # examples/slurm.sbatch would queue it again, always from the start.
     assert "stopped" not in (tmp_path / "save" / ".running").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({}, ""), ({"restore_file": "out/checkpoint_last.pt"}, ""),
+        ({"restore_file": "pre.pt"}, "the same command would begin anew"),
+        ({"reset_meters": True}, "the same command would begin anew"),
+        ({"no_save_optimizer_state": True}, "can't be resumed"),
+    ],
+)  # fmt: skip
+def test_a_run_that_can_not_be_resumed_says_why(changed: dict[str, Any], why: str) -> None:
+    """Nor is it noted for SLURM, which would queue it for ever."""
+    how = CheckpointConfig(save_dir="out")
+    for name, value in changed.items():
+        setattr(how, name, value)
+    told = _why_not_resumable(how)
+    assert why in told and bool(why) == bool(told)
