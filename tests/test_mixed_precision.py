@@ -241,6 +241,10 @@ def test_a_resumed_run_has_the_weights_that_half_precision_rounds(
             run.trainer.train_step([batch(run, [update % 4, 5, 6])])
     pairs = list(zip(*(master_weights(run.trainer.optimizer) for run in (whole, resumed))))
     assert pairs and all(torch.equal(one, other) for one, other in pairs)
+    whole.trainer.cfg.checkpoint.no_save_optimizer_state = True
+    whole.trainer.save_checkpoint(str(tmp_path / "small.pt"), {})
+    kept = [torch.load(tmp_path / f"{name}.pt", weights_only=False) for name in ("last", "small")]
+    assert ["fp32_weights" in one["extra_state"] for one in kept] == [True, False]
     other = [torch.zeros_like(one) for one, _ in pairs]
     load_master_weights(resumed.trainer.optimizer, other)  # of other weights: left alone
     assert torch.equal(master_weights(resumed.trainer.optimizer)[0], pairs[0][0])

@@ -96,7 +96,8 @@ def _save_checkpoint(
     criterion = self.get_criterion()
     if hasattr(criterion, "extra_state"):
         own: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(self.optimizer)}
-        if masters := [one.detach().cpu() for one in master_weights(self.optimizer)]:
+        masters = [one.detach().cpu() for one in master_weights(self.optimizer)]
+        if masters and not self.cfg.checkpoint.no_save_optimizer_state:  # without it no run can be resumed
             own[_MASTERS] = masters
         extra_state = {**extra_state, **own, **criterion.extra_state()}
     return plain(self, filename, extra_state)
