@@ -109,14 +109,8 @@ class WeightPerturbation(Method):
             _, loss = batch.forward()
             batch.descend(loss)
         count = batch.sample["nsentences"]
-        return self.log(
-            scores,
-            loss,
-            batch.sample,
-            task_loss=clean,
-            weight_ratio=ratio.to(clean.device) * count,
-            nexamples=count,
-        )
+        ratio = ratio.to(clean.device) * count
+        return self.log(scores, loss, batch.sample, task_loss=clean, weight_ratio=ratio, nexamples=count)
 
 
 @register_criterion("awp", dataclass=AWPConfig)

@@ -49,14 +49,14 @@ class Robustness:
     def means(self) -> dict[str, float]:
         """Mean losses in nats, and accuracies x 100, per example; a regression has no accuracies."""
         n = max(self.examples, 1)
-        found = {
-            "examples": self.examples,
-            "loss": self.clean / n,
-            "perturbed_loss": self.perturbed / n,
+        losses = {"examples": self.examples, "loss": self.clean / n, "perturbed_loss": self.perturbed / n}
+        if math.isnan(self.clean_correct):
+            return losses
+        return {
+            **losses,
             "accuracy": 100.0 * self.clean_correct / n,
             "perturbed_accuracy": 100.0 * self.perturbed_correct / n,
         }
-        return {name: value for name, value in found.items() if not (math.isnan(value) and "acc" in name)}
 
 
 def attack(

@@ -47,14 +47,13 @@ def simulated(rng: Any, gain: float, runs: float, rows: float) -> Gain:
 @pytest.mark.usefixtures("few_replicates")
 @pytest.mark.parametrize(("runs", "rows"), [slow(0.01, 0.0), slow(0.01, 0.12), slow(0.03, 0.05)])
 def test_intervals_cover_the_true_gain(runs: float, rows: float) -> None:
-    """93 to 97 % of 1500, whose standard error is 0.6; also those of means over three tasks."""
+    """93 to 97 % of 4500, whose standard error is 0.3, and of 1500 means over three tasks, with 0.6."""
     rng = np.random.default_rng(3)
-    found = [simulated(rng, 0.01, runs, rows) for _ in range(1500)]
-    means = [gains.mean_gain(found[i : i + 3]) for i in range(0, 1500, 3)]
+    found = [simulated(rng, 0.01, runs, rows) for _ in range(4500)]
+    means = [gains.mean_gain(found[i : i + 3]) for i in range(0, 4500, 3)]
     covered = [abs(one.mean - 1) < one.half for one in found]
     assert 0.93 <= np.mean(covered) <= 0.97
-    # Of 500, with a standard error of 1.0; what seeds share is never taken for less than 0.
-    assert 0.925 <= np.mean([abs(one.mean - 1) < one.half for one in means]) <= 0.98
+    assert 0.93 <= np.mean([abs(one.mean - 1) < one.half for one in means]) <= 0.97
     assert np.mean([one.half for one in means]) < 0.75 * np.mean([one.half for one in found])
 
 

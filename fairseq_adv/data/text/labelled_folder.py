@@ -152,12 +152,14 @@ def check_classes(file: Path, labels: Sequence[str], trained: Sequence[str]) -> 
         file: lists the data's ``labels``.
         trained: the model's classes; empty if they are unknown.
     """
-    if trained and sorted(labels) != sorted(trained):
+    if not trained:
+        return
+    if sorted(labels) != sorted(trained):
         raise DataError(
             f"{file}: lists {', '.join(labels)}, but the checkpoint has {', '.join(trained)}. Pass data with "
             "these classes."
         )
-    if trained and [*labels] != [*trained]:
+    if [*labels] != [*trained]:
         raise DataError(
             f"{file}: lists its labels in a different order than the data that the checkpoint was trained "
             f"with ({', '.join(trained)}). Prepare the data together with the same training file."
