@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pickle
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +25,7 @@ _BROKEN = (
     pickle.UnpicklingError, zipfile.BadZipFile, EOFError, KeyError, TypeError, ValueError, AttributeError,
     IndexError, StopIteration, OSError,
 )  # fmt: skip
+_KEYS = (type(None), bool, int, float, str, bytes)
 _MAGIC_NUMBER = 0x1950A86A20F9469CFC6C  # the first object that torch.save wrote before torch 1.6
 
 
@@ -159,7 +161,35 @@ def _parameter(data: Any, *rest: Any) -> Any:
     return data
 
 
-class _Shapes(pickle.Unpickler):
+# In Python, where a memo is a dict: the version in C takes as much memory as the largest number in one.
+_Base: Any = pickle._Unpickler  # type: ignore[attr-defined]
+
+
+class _Shapes(_Base):  # type: ignore[misc]
+    """Refuses keys whose hash takes longer than reading them, as a tuple's of tuples may."""
+
+    def load_setitem(self) -> None:
+        self._check_keys(self.stack[-2:-1])
+        _Base.load_setitem(self)
+
+    def load_setitems(self) -> None:
+        self._check_keys(self.stack[::2])
+        _Base.load_setitems(self)
+
+    def refuse(self) -> None:
+        raise pickle.UnpicklingError("an instruction that torch.save does not write")
+
+    def _check_keys(self, keys: Sequence[Any]) -> None:
+        if not all(type(key) in _KEYS for key in keys):
+            self.refuse()
+
+    dispatch = {
+        **_Base.dispatch,
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+        **dict.fromkeys(pickle.DICT + pickle.ADDITEMS + pickle.FROZENSET + pickle.BYTEARRAY8, refuse),
+    }
+
     def find_class(self, module: str, name: str) -> Any:
         if module == "torch._utils" and name in ("_rebuild_tensor", "_rebuild_tensor_v2"):
             return _Tensor

@@ -168,3 +168,27 @@ def test_the_weights_are_not_read(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
     os.truncate(tmp_path / "model.pt", 5000)
     assert embedding_rows(tmp_path / "model.pt") == 1000
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("kind", ["memo", "key", "set"])
+def test_what_would_take_memory_or_time_without_end_is_refused(
+    tmp_path: Path, kind: str, zipped: bool
+) -> None:
+    """C's unpickler makes a memo of 34 GB for the first; pairs of pairs are hashed 2 ** 60 times."""
+    pairs = b"".join(pickle.TUPLE1 + pickle.DUP + pickle.TUPLE2 for _ in range(60))
+    deep = pickle.NONE + pairs
+    content = {
+        "memo": pickle.EMPTY_DICT + pickle.LONG_BINPUT + (0x7FFFFFFF).to_bytes(4, "little"),
+        "key": pickle.EMPTY_DICT + deep + pickle.NONE + pickle.SETITEM,
+        "set": pickle.EMPTY_SET + pickle.MARK + deep + pickle.ADDITEMS,
+    }[kind]
+    pickled = pickle.PROTO + b"\x04" + content + pickle.STOP
+    if zipped:
+        with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+            archive.writestr("archive/data.pkl", pickled)
+    else:
+        before = [pickle.dumps(one, 2) for one in (0x1950A86A20F9469CFC6C, 1001, {})]
+        (tmp_path / "model.pt").write_bytes(b"".join([*before, pickled]))
+    with pytest.raises(DataError, match=r"model\.pt: not a checkpoint written by fairseq-train"):
+        embedding_rows(tmp_path / "model.pt")
