@@ -133,7 +133,7 @@ def _why_not_resumable(how: Any) -> str:
     last = os.path.join(how.save_dir, "checkpoint_last.pt")
     is_other = how.restore_file not in ("checkpoint_last.pt", last)
     if is_other or any(resets):
-        return "the same command would begin anew: leave --restore-file and --reset-… out to resume"
+        return "the same command would begin anew: leave out --restore-file and --reset-… to resume"
     return ""
 
 

@@ -99,7 +99,7 @@ def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, 
     examples = read_examples(request.file, model)
     if bare := sum(not one.example.text.words for one in examples):
         if bare == len(examples):
-            raise DataError(f"{request.file.path}: has no word to change there. Pass another --side.")
+            raise DataError(f"{request.file.path}: no example has a word to change. Pass another --side.")
         logger.warning("%d of %d examples have no word to change: they can't be fooled", bare, len(examples))
     victim = Victim(model, examples)
     first = examples[0].example
