@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import ast
 import collections
+import os
 import re
+import stat
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -43,6 +45,8 @@ _FETCHED = (
     "bpe_codes", "bpe_merges", "bpe_vocab", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model",
     "sentencepiece_model_path",
 )  # fmt: skip
+# Files that are read as a whole when a model is used; those above, too.
+_READ = (*_FETCHED, "bpe_vocab_file", "lang_to_offline_shard_ratio", "replace_unk")
 _OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 # A criterion opens the first for writing; models read the others, before the checkpoint's weights replace
 # them.
@@ -90,8 +94,8 @@ def check_types(state: Any) -> None:
     """Replaces ``cfg`` and ``args`` by plain Python, before anything looks into them.
 
     Raises:
-        Refused: they hold an object of another type or the address of a tokenizer's file, or ``state`` is not
-            a dictionary.
+        Refused: they hold an object of another type, the address of a tokenizer's file, or a device in place
+            of a file; or ``state`` is not a dictionary.
     """
     if type(state) in (list, torch.Tensor):
         return  # fairseq finds no options in it
@@ -113,6 +117,16 @@ def check_types(state: Any) -> None:
             for where, name, value in _options(state[part], part):
                 if name in _FETCHED and urlparse(str(value)).scheme and not str(value).startswith(_OWN_FILES):
                     raise Refused(f"{where} is {value!r:.60}, which fairseq would download")
+                if name in _READ and isinstance(value, str) and _is_endless(value):
+                    raise Refused(f"{where} is {value!r:.60}, a device or pipe that may never end")
+
+
+def _is_endless(name: str) -> bool:
+    try:
+        kind = os.stat(name).st_mode
+    except (OSError, ValueError):  # there is none, or it can't be a name
+        return False
+    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
 
 
 def _clear(part: Any) -> None:

@@ -40,8 +40,11 @@ class ModelSize(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def add(self, state: Any) -> None:
         """Allows for the weights in a checkpoint, before the model is built from it."""
-        held = held_weights(state)
-        self.held, self.left = self.held + held, self.left + 4 * held + _EACH * len(state["model"])
+        self.allow(held_weights(state), len(state["model"]))
+
+    def allow(self, weights: int, tensors: int) -> None:
+        """Allows for a file with this many weights in this many tensors."""
+        self.held, self.left = self.held + weights, self.left + 4 * weights + _EACH * tensors
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}

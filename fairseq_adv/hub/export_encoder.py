@@ -52,7 +52,7 @@ def write_encoder(
         for name, tensor in state.tensors.items()
         if name.startswith(_PREFIX)
     }
-    transformers_models.check_size(description, sum(map(Tensor.numel, tensors.values())), str(state.path))
+    transformers_models.check_size(description, tensors, str(state.path))
     model = transformers_models.build(config, head, None, str(state.path))
     try:
         model.load_state_dict(tensors)

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import check_special, check_words, special_ids, vocabulary_rows
 from fairseq_adv.perturbation import EncoderParts
+from fairseq_adv_compat.model_size import ModelSize
+from fairseq_adv_compat.plain_options import Refused
 
 logger = logging.getLogger(__name__)
 # Keys that name code, or how a model is run instead of what it computes; and those of a former head.
@@ -76,7 +78,7 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
         )
     rows = torch.tensor(vocabulary_rows(words, description["special"]))
     tensors = {name: _in_order(tensor, rows, words) for name, tensor in read_weights(folder).items()}
-    check_size(description, sum(tensor.numel() for tensor in tensors.values()), str(where))
+    check_size(description, tensors, str(where))
     return text, tensors
 
 
@@ -172,16 +174,19 @@ def no_autocast(config: Any) -> str:
     return "transformers' DeBERTa can't be computed in autocast" if config.model_type == "deberta" else ""
 
 
-def check_size(description: dict[str, Any], numbers: int, where: str) -> None:
+def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where: str) -> None:
     """Raises DataError if the configuration asks for a model much larger than the weights at hand.
 
     Args:
         description: from :func:`read`.
-        numbers: how many numbers the weights are.
+        tensors: the weights.
         where: for the message.
     """
+    numbers = sum(map(Tensor.numel, tensors.values()))
+    size = ModelSize()  # ends the building of one that has too many parts, which need time instead of memory
+    size.allow(numbers, len(tensors))
     try:
-        with torch.device("meta"):
+        with size, torch.device("meta"):
             model = _class_of(_config(description, where), "Model")(_config(description, where))
     except (
         RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError, AssertionError,
@@ -190,6 +195,11 @@ def check_size(description: dict[str, Any], numbers: int, where: str) -> None:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{where}: transformers can't build the model ({_short(error)})") from error
+    except Refused as error:
+        raise DataError(
+            f"{where}: the configuration needs far more than the {numbers:,} numbers that the weights have. "
+            "Download it again"
+        ) from error
     if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
         raise DataError(
             f"{where}: {type(model).__name__} takes no attention mask, so the padding of a row would change "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -170,6 +171,18 @@ def test_files_that_fairseq_fetches() -> None:
     for path in (Path(fairseq.__file__).parent / "data").rglob("*.py"):
         found |= set(re.findall(r"cached_path\((?:args|cfg)\.(\w+)", path.read_text(encoding="utf-8")))
     assert len(found) > 5 and found <= set(configurations._FETCHED)
+
+
+@pytest.mark.parametrize("name", ["gpt2_encoder_json", "bpe_vocab_file", "replace_unk"])
+def test_a_file_that_never_ends_is_not_read(name: str, tmp_path: Path) -> None:
+    """``from_pretrained`` would read all of it."""
+    os.mkfifo(tmp_path / "pipe")
+    for where in ("/dev/zero", str(tmp_path / "pipe")):
+        with pytest.raises(Refused, match=rf"cfg\.bpe\.{name} is '{where[:30]}.*, a device or pipe"):
+            configurations.check_types({"cfg": {"bpe": {name: where}}})
+    (tmp_path / "file").touch()
+    for where in (str(tmp_path / "file"), str(tmp_path), "/a/file", "\0", "a" * 10_000, None):
+        configurations.check_types({"cfg": {"bpe": {name: where}}})
 
 
 def test_every_eval_of_fairseq_is_known() -> None:

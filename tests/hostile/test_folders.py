@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -21,6 +22,7 @@ from safetensors.torch import load_file
 from support import CommandMain, slow
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 
 Change = Callable[[Path, Path], object]  # of the folder, and the canary that code would make
 
@@ -145,6 +147,54 @@ def test_a_model_is_refused(name: str, bert: Path, tmp_path: Path, run: CommandM
     assert str(folder) in refusal(run, tmp_path, "convert", folder, tmp_path / "out")
 
 
+def steps(normalizer: object = None, pre_tokenizer: object = None) -> Change:
+    """A tokenizer.json with other steps before its model."""
+    return updated("tokenizer.json", normalizer=normalizer, pre_tokenizer=pre_tokenizer)
+
+
+DOUBLED = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+# A trie of one unit, and a text that stands for a character.
+TABLE = struct.pack("<II", 4, 0) + b"b" * 2000
+FAR_LONGER: dict[str, Change] = {
+    "each letter by thousands": steps({**DOUBLED, "content": "a" * 2000}),
+    "a letter doubled, twenty times": steps({"type": "Sequence", "normalizers": [DOUBLED] * 20}),
+    "something where nothing is, ten times": steps({"type": "Sequence", "normalizers": [
+        {**DOUBLED, "pattern": {"Regex": "(?=a)"}, "content": "b"}] * 10}),
+    "bytes of bytes": steps(None, {"type": "Sequence", "pretokenizers": [BYTES] * 20}),
+    "thousands in front": steps({"type": "Prepend", "prepend": "a" * 2000}),
+    "a table": steps({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(TABLE).decode()}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAR_LONGER)
+def test_a_tokenizer_that_makes_texts_far_longer_is_refused(name: str, tmp_path: Path) -> None:
+    folder = tmp_path / "hf"
+    save_encoder(folder, "bert")
+    FAR_LONGER[name](folder, tmp_path / "canary")
+    with pytest.raises(
+        DataError, match=r"tokenizer\.json: its norm.* makes texts more than 1000 times longer"
+    ):
+        built_as_it_is(folder)
+
+
+def test_an_error_of_the_tokenizers_library_names_the_file(tmp_path: Path) -> None:
+    """A panic of its Rust code is no Exception: it would end in a traceback."""
+    save_encoder(tmp_path / "hf", "bert")
+    endless = {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": "b"}
+    steps(endless)(tmp_path / "hf", tmp_path / "canary")
+    tokenizer = HFTokenizer(tmp_path / "hf")
+    assert tokenizer.pieces(["a b"])
+    for encode in (tokenizer.pieces, lambda rows: list(tokenizer.encode_spans(rows))):
+        with pytest.raises(
+            DataError, match=r"tokenizer\.json: the library tokenizers can't use it \(Onig: .*\)$"
+        ):
+            encode(["a" * 40 + "!"])
+    steps(None, {"type": "FixedLength", "length": 0})(tmp_path / "hf", tmp_path / "canary")
+    with pytest.raises(DataError, match=r"tokenizer\.json: the library tokenizers can't use it"):
+        HFTokenizer(tmp_path / "hf").pieces(["a"])
+
+
 AS_IT_IS: dict[str, Change] = {
     **{name: change for name, change in MODELS.items() if not name.startswith("words")},
     "tokens without an end": linked("tokenizer.json", "/dev/zero"),
@@ -166,6 +216,21 @@ def test_a_model_is_refused_as_it_is(name: str, tmp_path: Path) -> None:
         built_as_it_is(folder)
     assert time.process_time() - begun < 10 and not (tmp_path / "canary").exists()
     assert str(folder) in str(refused.value) and len(str(refused.value)) < 1000
+
+
+@pytest.mark.parametrize("width", [16, 0])
+def test_a_model_of_a_billion_parts_is_not_built(width: int, tmp_path: Path) -> None:
+    """Parts that no name tells from other numbers, of some memory or none: their building would not end."""
+    folder = tmp_path / "hf"
+    save_encoder(folder, "mobilebert")
+    changes = {"num_feedforward_networks": 10**9, "hidden_size": width, "intermediate_size": width}
+    updated("config.json", **changes)(folder, tmp_path / "canary")
+    begun = time.process_time()
+    with pytest.raises(
+        DataError, match=r"config\.json: the configuration needs far more than the [\d,]+ num"
+    ):
+        built_as_it_is(folder)
+    assert time.process_time() - begun < 10
 
 
 @pytest.mark.parametrize("kind", ["modernvbert", "ultravbert"])

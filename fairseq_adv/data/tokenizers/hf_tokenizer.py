@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +18,19 @@ from fairseq_adv.data.checked_json import COUNT, json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import HF_VOCABULARY
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, ROLES
-from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, CompiledTokenizer, Offsets, Piece, TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import (
+    NO_TEXT,
+    CompiledTokenizer,
+    Offsets,
+    Piece,
+    TokenToIds,
+    library_errors,
+)  # fmt: skip
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
 
 _MOST_WORDS = 10_000_000  # ten times what the largest encoder has
+_LONGER = 1000  # times; ALBERT's tokenizer has 18 characters for one, and three kinds of replacements
 
 
 class HFTokenizer(CompiledTokenizer):
@@ -123,7 +133,7 @@ def load_engine(folder: Path) -> Any:
     """The ``tokenizers.Tokenizer`` of a folder. Text such as ``[SEP]`` is ordinary text to it.
 
     Raises:
-        DataError: there is no tokenizer.json, or it is not the library's.
+        DataError: there is no tokenizer.json, it is not the library's, or it makes texts far longer.
     """
     from tokenizers import Tokenizer
 
@@ -133,13 +143,34 @@ def load_engine(folder: Path) -> Any:
             f"{path}: no such file. Write it with AutoTokenizer.from_pretrained(…).save_pretrained({folder})"
         )
     try:
-        engine = Tokenizer.from_str(path.read_text(encoding="utf-8"))
-    except Exception as error:  # the library raises a bare Exception
-        raise DataError(f"{path}: not a file of the library tokenizers ({error!s:.200})") from error
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a file of the library tokenizers ({error})") from error
+    with library_errors(path):
+        engine = Tokenizer.from_str(text)
+        steps = [
+            json.loads(part.__getstate__()) for part in (engine.normalizer, engine.pre_tokenizer) if part
+        ]
+    if math.prod(map(_growth, steps)) > _LONGER:
+        raise DataError(f"{path}: its normalizer makes texts more than {_LONGER} times longer")
     engine.no_padding()
     engine.no_truncation()
     engine.encode_special_tokens = True
     return engine
+
+
+def _growth(step: Mapping[str, Any]) -> int:
+    """How many characters may stand for one after this step of a tokenizer, and the steps in it."""
+    kind = step["type"]
+    if kind == "ByteLevel":
+        return 4  # one for each byte; those in turn may have two
+    if kind in ("Replace", "Prepend"):
+        return len(step["content" if kind == "Replace" else "prepend"]) + 1  # where nothing is replaced, too
+    if kind == "Precompiled":
+        table = base64.b64decode(step["precompiled_charsmap"])
+        normal = table[4 + int.from_bytes(table[:4], "little") :].decode("utf-8", "replace")
+        return max(map(len, normal.split("\0")))
+    return math.prod(_growth(one) for part in ("normalizers", "pretokenizers") for one in step.get(part, []))
 
 
 def special_ids(folder: Path) -> dict[str, Optional[int]]:
@@ -153,7 +184,8 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
             padding.
     """
     engine = load_engine(folder)
-    around = engine.encode("").ids
+    with library_errors(folder / "tokenizer.json"):
+        around = engine.encode("").ids
     named = {symbol: _named(folder, engine, symbol) for symbol in ROLES}
     if len(around) == 2:
         named["<s>"], named["</s>"] = around
@@ -169,7 +201,9 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
 
 def separators(folder: Path) -> int:
     """How many tokens the tokenizer puts between two texts: 1 as in BERT, or 2 as in RoBERTa."""
-    return len(load_engine(folder).encode("", "").ids) - 2
+    engine = load_engine(folder)
+    with library_errors(folder / "tokenizer.json"):
+        return len(engine.encode("", "").ids) - 2
 
 
 def _named(folder: Path, engine: Any, symbol: str) -> Optional[int]:

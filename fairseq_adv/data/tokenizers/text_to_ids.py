@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
@@ -154,6 +155,22 @@ def load_dictionary(path: Path) -> Dictionary:
         raise DataError(f"{path}: not a fairseq dictionary (a line is '<token> <count>'): {error}") from error
 
 
+@contextmanager
+def library_errors(path: Path) -> Iterator[None]:
+    """In this block, an error of the library ``tokenizers`` is a DataError that names the tokenizer's file.
+
+    The library raises bare Exceptions; a panic of its Rust code is not even one.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error) is Exception or type(error).__name__ == "PanicException":
+            raise DataError(
+                f"{path}: the library tokenizers can't use it ({' '.join(str(error).split()):.200})"
+            ) from error
+        raise
+
+
 class CompiledTokenizer(TokenToIds):
     """A tokenizer of the library ``tokenizers``, which splits at white space and drops it.
 
@@ -186,7 +203,8 @@ class CompiledTokenizer(TokenToIds):
 
     def _encodings(self, encode_batch: Any, rows: Sequence[str]) -> Any:
         try:
-            return encode_batch(list(rows), add_special_tokens=False)
+            with library_errors(next(iter(self.files.values()))):
+                return encode_batch(list(rows), add_special_tokens=False)
         except TypeError:  # it takes no text that UTF-8 can't hold
             for row in rows:
                 check_text(row, f"the text {row!r:.60}")
