@@ -27,9 +27,10 @@ from fairseq_adv_compat.model_size import ModelSize
 from fairseq_adv_compat.plain_options import Refused
 
 logger = logging.getLogger(__name__)
-# Keys that name code, or how a model is run instead of what it computes; and those of a former head.
+# Keys that name code, are transformers' own, or are how a model is run and not what it computes; and those of
+# a former head.
 _DROPPED = re.compile(
-    r"auto_map|_?name_or_path|architectures|(torch_)?dtype|transformers_version|quantization_config|pruned_heads"
+    r"_.*|auto_map|name_or_path|architectures|(torch_)?dtype|transformers_version|quantization_config|pruned_heads"
     r"|.*(attn|experts|kernels?)_(implementation|config).*|reference_compile|use_cache|gradient_checkpointing"
     r"|output_\w+|return_dict|use_return_dict|id2label|label2id|num_labels|problem_type|finetuning_task"
     r"|task_specific_params|torchscript|chunk_size_feed_forward|peft_config|adapters|sparse_prediction"

@@ -431,13 +431,15 @@ def test_nothing_in_a_folder_is_run(
         "attn_implementation": "some/kernels", "_attn_implementation": "some/kernels",
         "quantization_config": {"quant_method": "awq", "bits": 4}, "torch_dtype": "os.system",
         "id2label": {"0": "${oc.env:HOME}"}, "_name_or_path": "${common.seed}", "custom": "${common.seed}",
+        "_auto_class": "AutoModel",
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps({**config, **more}))
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("a connection"))
     run = hf_run(hf_data, folder, "classes", "freelb", *OPTIONS["freelb"])
     change(run)
     assert not trap.exists()
-    assert "$" not in run.cfg.model.hf_encoder and "auto_map" not in run.cfg.model.hf_encoder
+    for unsafe in ("$", "auto_map", "_auto_class"):
+        assert unsafe not in run.cfg.model.hf_encoder
 
 
 @pytest.mark.parametrize(

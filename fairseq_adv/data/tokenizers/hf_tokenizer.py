@@ -29,7 +29,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import (
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
 
-_MOST_WORDS = 10_000_000  # ten times what the largest encoder has
+_MOST_WORDS = 2_000_000  # twice what the largest encoder has; a dictionary of more takes long to build
 _LONGER = 1000  # times; ALBERT's tokenizer has 18 characters for one, and three kinds of replacements
 
 
