@@ -24,7 +24,10 @@ from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
-from fairseq_adv.fairseq_patches.data_loading import seed_one_thread_at_a_time
+from fairseq_adv.fairseq_patches.data_loading import (
+    seed_one_thread_at_a_time,
+    skip_the_remainder_of_a_resumed_epoch,
+)
 from fairseq_adv.fairseq_patches.extra_weights import (
     average_tied_weights_once,
     freeze_inference_copies,
@@ -145,6 +148,7 @@ class Method(FairseqCriterion):
         end_no_sync_after_an_error()
         log_zeros_after_out_of_memory()
         seed_one_thread_at_a_time()
+        skip_the_remainder_of_a_resumed_epoch()
 
     def step(self, batch: MiniBatch) -> Log:
         """The method: accumulates the gradient of one mini-batch. The default is standard training.

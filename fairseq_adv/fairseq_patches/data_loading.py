@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from fairseq.data import FairseqDataset, data_utils
+from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_adv.fairseq_patches.replace import replace
 
@@ -43,6 +44,26 @@ def _forget_other_threads() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+def skip_the_remainder_of_a_resumed_epoch() -> None:
+    """Makes ``--skip-remainder-batch`` leave out the last mini-batch of an epoch only.
+
+    fairseq/data/iterators.py, line 519: when a run resumes within an epoch, fairseq takes the number of
+    mini-batches that are left for the number of all, and leaves out more, or the whole rest of the epoch.
+    """
+    replace(EpochBatchIterator, "_get_iterator_for_epoch", _without_its_last)
+
+
+def _without_its_last(plain: Callable[..., Any], self: Any, *words: Any, **options: Any) -> Any:
+    is_asked, self.skip_remainder_batch = self.skip_remainder_batch, False
+    try:
+        iterator = plain(self, *words, **options)
+    finally:
+        self.skip_remainder_batch = is_asked
+    if is_asked and iterator is not None:
+        iterator.take(len(iterator) - 1)
+    return iterator
 
 
 def leave_signals_to_the_training() -> None:

@@ -16,7 +16,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.training.changed_options import compare, factors, options_of
+from fairseq_adv.training.changed_options import Options, compare, factors, options_of
 from fairseq_adv.training.precision_option import PrecisionOption
 
 logger = logging.getLogger(__name__)
@@ -109,10 +109,27 @@ def _path(trainer: Trainer) -> str:
 
 
 def _convert_position(position: dict[str, Any], there: Any, here: Any) -> None:
-    """Keeps the number of examples seen; fairseq counts mini-batches per worker, and doesn't convert them."""
+    """Keeps the number of examples seen; fairseq counts mini-batches per worker, and doesn't convert them.
+
+    A position within an update is moved back to its first mini-batch: fairseq (fairseq/data/iterators.py,
+    line 594) would take it for the end of the epoch, and begin the epoch again.
+    """
+    done, old, new = position.get("iterations_in_epoch", 0), options_of(there), options_of(here)
     for size in ("batch_size", "max_tokens"):
-        (one, _, workers), (other, _, workers_now) = (factors(options_of(cfg), size) for cfg in (there, here))
-        if one and other:
-            done = position.get("iterations_in_epoch", 0) * one * workers
-            position["iterations_in_epoch"] = done // (other * workers_now)
-            return
+        before, now = _per_iteration(old, size), _per_iteration(new, size)
+        if before and now and before != now and done:
+            done = done * before // now
+            position["version"] = 1  # to fairseq a position past the end is the end, then
+            break
+    parts = new["optimization"].get("update_freq") or [1]
+    together = parts[min(position.get("epoch", 1), len(parts)) - 1]
+    position["iterations_in_epoch"] = done // together * together
+
+
+def _per_iteration(options: Options, size: str) -> int:
+    """The size of a mini-batch times the number of workers; 0 if this option does not limit it."""
+    limit, _, workers = factors(options, size)
+    if size == "batch_size" and limit:  # fairseq/data/data_utils_fast.pyx rounds the number of rows
+        multiple = options["dataset"].get("required_batch_size_multiple") or 1
+        limit = limit // multiple * multiple or limit
+    return (limit or 0) * workers

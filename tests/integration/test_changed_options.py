@@ -79,6 +79,50 @@ def test_more_epochs_go_on_to_the_end_of_a_longer_run(data: Path, save: Path, tm
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+@pytest.mark.parametrize(
+    ("rows", "before", "now", "updates"),
+    [
+        # Three mini-batches of four: the second half of the epoch is one update.
+        (16, ["--batch-size", "4"], ["--update-freq", "2"], [4, 5, 6]),
+        # fairseq makes 8 rows of 12 by default, so that 40 of 48 rows are seen.
+        (
+            48,
+            ["--batch-size", "12", "--required-batch-size-multiple", "8"],
+            ["--batch-size", "24"],
+            [6, 7, 8],
+        ),
+    ],
+    ids=["update-freq", "batch-size"],
+)
+def test_an_epoch_goes_on_near_the_same_example(
+    rows: int, before: list[str], now: list[str], updates: list[int], tmp_path: Path
+) -> None:
+    data, save = write_task(tmp_path / "bin", train=rows), tmp_path / "save"
+    fairseq_train(*args(data, save, *before, "--max-update", str(updates[0] - 1)))
+    done = fairseq_train(*args(data, save, *before, *now, "--max-epoch", "2", "--allow-changed-options"))
+    assert [log["num_updates"] for log in logged(done, "train_inner")] == updates
+
+
+def test_a_position_past_the_end_is_the_end(data: Path, tmp_path: Path) -> None:
+    """The number of mini-batches that --max-tokens makes is not known before."""
+    own = args(data, tmp_path, "--batch-size", "100", "--max-epoch", "2")
+    fairseq_train(*own, "--max-tokens", "18", "--max-update", "10")
+    done = fairseq_train(*own, "--max-tokens", "10", "--allow-changed-options")
+    epochs = [log["epoch"] for log in logged(done, "train_inner")]
+    assert epochs == [2] * 16
+
+
+@pytest.mark.parametrize("after", ["1", "2"])
+def test_a_resumed_epoch_leaves_out_its_last_mini_batch_alone(data: Path, tmp_path: Path, after: str) -> None:
+    own = ["--skip-remainder-batch", "--max-epoch", "2"]
+    fairseq_train(*args(data, tmp_path / "whole", *own))
+    fairseq_train(*args(data, tmp_path / "parts", *own, "--max-update", after))
+    done = fairseq_train(*args(data, tmp_path / "parts", *own))
+    assert [log["num_updates"] for log in logged(done, "train_inner")] == list(range(int(after) + 1, 7))
+    found, expected = last(tmp_path / "parts"), last(tmp_path / "whole")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("after", ["1", "3"])
 def test_other_workers_with_the_same_product_see_the_same_examples(
