@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Collection, Iterable, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, ContextManager
 from unittest import mock
 
@@ -48,7 +49,7 @@ def check_choices(options: TrainOptions) -> None:
 
 
 def check_command(command: Sequence[str], options: TrainOptions) -> None:
-    """Raises DataError if an option of a ``fairseq-train`` command does not exist.
+    """Raises DataError if an option of a ``fairseq-train`` command does not exist, or can't work here.
 
     Args:
         command: its words.
@@ -68,6 +69,9 @@ def check_command(command: Sequence[str], options: TrainOptions) -> None:
             )
     if unknown:
         raise DataError(f"{unknown[0]}: belongs to no option. Leave it out, or quote the value before it")
+    asynchronous = "--write-checkpoints-asynchronously"
+    if options.has(asynchronous) and find_spec("iopath") is None:  # fairseq would end with status 0
+        raise DataError(f"{asynchronous} needs iopath: pip install iopath. Or leave the option out")
 
 
 def mistakes_in_one_line() -> ContextManager[object]:

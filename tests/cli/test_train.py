@@ -450,6 +450,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
         ("--criterion pgd --vat-alpha 3", "--vat-alpha: an option of alum_vat, sift, smart, not of pgd."),
         ("--zzz", "--zzz: no such option. fairseq-adv options freelb lists"),
         ("--max-epoch 3 4", "4: belongs to no option"),
+        ("--write-checkpoints-asynchronously", "--write-checkpoints-asynchronously needs iopath: pip ins"),
         ("--max-epoch x", "--max-epoch x: pass a whole number"),
     ],
 )
