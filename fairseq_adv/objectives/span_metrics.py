@@ -86,7 +86,8 @@ def reduce(logs: list[dict[str, Any]]) -> None:
     """Logs ``accuracy``, and from the records ``em`` and ``f1``; if some questions have no answer also
     ``best_em`` and ``best_f1``, at the best threshold, and ``f1_answerable`` and ``f1_unanswerable``.
 
-    ``em`` and ``f1`` use no threshold: the answer is empty if its score is higher than that of the best span.
+    With questions without an answer, ``em`` and ``f1`` use no threshold: the answer is empty if its score is
+    higher than that of the best span.
     """
     if not log_accuracy(logs, priority=20):
         return  # a split without answers

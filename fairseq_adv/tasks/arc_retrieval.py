@@ -13,8 +13,9 @@ from fairseq.tasks import register_task
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
 
-# A single underscore inside a word (read_file) is none, nor is one that begins a subscript (H_{2}O, in ARC).
-_BLANK = re.compile(r"_{2,}|(?<![^\W_])_(?!\{)|_(?![^\W_]|\{)")
+# An underscore within a word (read_file) is none, nor are those around one (__init__), nor is one that begins
+# a subscript (H_{2}O, in ARC).
+_BLANK = re.compile(r"(?P<word>(?<!\w)__[^\W_]\w*__(?!\w))|_{2,}|(?<![^\W_])_(?!\{)|_(?![^\W_]|\{)")
 
 
 @dataclass
@@ -38,6 +39,5 @@ def statement(stem: str, answer: str) -> str:
     """Question and answer in one text; the answer fills the blank of a cloze question, as in fairseq's RACE
     recipe.
     """
-    if _BLANK.search(stem):
-        return _BLANK.sub(lambda _: answer, stem)
-    return f"{stem} {answer}"
+    filled = _BLANK.sub(lambda found: found["word"] or answer, stem)
+    return f"{stem} {answer}" if filled == stem else filled

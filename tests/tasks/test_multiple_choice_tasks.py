@@ -86,6 +86,8 @@ def test_layout_of_documents(tmp_path: Path, extra: list[str]) -> None:
      ("_ and _", "x", "x and x"), ("because_.", "so", "becauseso."), ("he____to", " is ", "he is to"),
      ("What does read_file do?", "x", "What does read_file do? x"),
      ("Is max_len of a_1 _ ?", "5", "Is max_len of a_1 5 ?"),
+     ("What is __init__ ?", "x", "What is __init__ ? x"),
+     ("__init__ makes ____to", "a ", "__init__ makes a to"),
      ("Cu(NO_{3})_{2} + H_{2}O?", "x", "Cu(NO_{3})_{2} + H_{2}O? x")],
 )  # fmt: skip
 def test_an_answer_fills_the_blanks(stem: str, answer: str, expected: str) -> None:
