@@ -50,7 +50,7 @@ _READ = (*_FETCHED, "bpe_vocab_file", "lang_to_offline_shard_ratio", "replace_un
 _OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 # A criterion opens the first for writing; models read the others, before the checkpoint's weights replace
 # them.
-_CLEARED = ("save_predictions", "encoder_embed_path", "decoder_embed_path")
+_CLEARED = ("save_predictions", "encoder_embed_path", "decoder_embed_path", "embed_path")
 _SIZES = (  # of RoBERTa and ALBERT
     "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
 )  # fmt: skip

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 from .plain_options import Refused
 
 _SPARE = 10_000_000  # weights that a model may have in addition to those in the file, such as new heads
+_COPIES = (torch.ops.aten.clone, torch.ops.aten._to_copy)
 _EACH = 1000  # what a tensor, with its module, counts in addition to its weights
 
 
@@ -63,7 +64,12 @@ def _size(func: Any, args: Any, kwargs: Any) -> int:
         made = func(*tree_map(_without_memory, args), **{**tree_map(_without_memory, kwargs), **device})
     except Exception:  # its size depends on values: only of what is there already
         return 0
-    return made.numel() + _EACH if isinstance(made, torch.Tensor) and made.numel() else 0
+    if not isinstance(made, torch.Tensor):
+        return 0
+    # A model keeps copies, but no values of another tensor's size: to initialise weights makes many of them.
+    largest = max((one.numel() for one in args if isinstance(one, torch.Tensor)), default=0)
+    is_kept = made.numel() > largest or func.overloadpacket in _COPIES
+    return made.numel() + _EACH if is_kept and made.numel() else 0
 
 
 def _without_memory(value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import shlex
 import statistics
 import subprocess
@@ -104,8 +105,17 @@ def sweep(args: argparse.Namespace) -> None:
 def _check_finished(folder: Path, words: Sequence[str]) -> None:
     """Raises DataError if a run is finished, but was trained by another command."""
     file = folder / _COMMAND
-    if (folder / "done").exists() and shlex.split(file.read_text(encoding="utf-8"))[1:] != [*words[1:]]:
+    if not (folder / "done").exists() or not file.exists():
+        return
+    if _meant(shlex.split(file.read_text(encoding="utf-8"))) != _meant(words):
         raise DataError(f"{folder}: was trained by another command ({file}). Pass another OUT, or remove it.")
+
+
+def _meant(words: Sequence[str]) -> list[str]:
+    """A command of :func:`command` without the program and the folder, and with its files' whole paths."""
+    where = [place + 1 for place, word in enumerate(words) if word in ("train", "--encoder")]
+    meant = [os.path.realpath(word) if place in where else word for place, word in enumerate(words)]
+    return meant[1 : meant.index("--save-dir")]
 
 
 @dataclass(frozen=True)

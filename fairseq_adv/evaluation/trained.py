@@ -219,6 +219,9 @@ def load(
         if not trained.task.cfg.regression_target:
             names = class_names(trained.task.label_dictionary)
             check_classes(folder / "label" / "dict.txt", names, labels)
+    elif isinstance(trained.task, MaskedLMTask):
+        shards = trained.task.cfg.data.split(":")
+        check_same_words(Path(path), trained_on.split(":")[0], Path(shards[0]), "")
     trained.objective.check_files()
     for split in splits:
         _check_split(trained.task, trained.cfg.task.data, split)

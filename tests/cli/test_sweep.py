@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,9 +73,13 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     again = run_command(*words)
     assert again.returncode == 0 and (folder / "out" / "RESULTS.md").read_text() == table
     assert {path: path.stat().st_mtime_ns for path in before} == before
+    moved = shutil.move(folder / "out", folder / "moved")
+    words[words.index("--ratios") - 1] = str(moved)
+    assert run_command(*words).returncode == 0
+    assert {path.stat().st_mtime_ns for path in moved.rglob("checkpoint_best.pt")} == set(before.values())
     other = run_command(*words, "--criterion", "pgd")  # finished runs are not those of another sweep
     assert other.returncode == 2 and "seed1: was trained by another command (" in other.stderr
-    assert (folder / "out" / "RESULTS.md").read_text() == table
+    assert (folder / "moved" / "RESULTS.md").read_text() == table
 
 
 @pytest.mark.parametrize("precision", [None, "auto", "bf16"])

@@ -14,6 +14,7 @@ from support import (
     CommandMain,
     build,
     train_args,
+    write_corpus,
     write_encoder,
     write_json_lines,
     write_questions,
@@ -136,3 +137,27 @@ def test_data_of_other_words_are_refused(
     other.write_text("".join(f"{word} 1\n" for word in reversed(VOCABULARY)))
     done = CommandMain(verb, capsys)(*words, tmp_path / "other")
     assert done.returncode == 2 and f"error: {other}: has other words than {data}/input0/dict" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["validate", "attack"])
+def test_a_corpus_of_other_words_is_refused(
+    tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_corpus(tmp_path / "data")
+    path = tiny.save(data, tmp_path / "run" / "model.pt", task="masked_lm")
+    more = ["--epsilon", "0.1", "--absolute"] if verb == "attack" else []
+    words = [path, "--cpu", *more, "--split", "valid", "--data"]
+    assert CommandMain(verb, capsys)(*words, data).returncode == 0
+    other = shutil.copytree(data, tmp_path / "other") / "dict.txt"
+    other.write_text("".join(f"{word} 1\n" for word in reversed(VOCABULARY)))
+    done = CommandMain(verb, capsys)(*words, tmp_path / "other")
+    assert done.returncode == 2 and f"error: {other}: has other words than {data}/dict.txt" in done.stderr
+
+
+def test_a_bad_list_of_classes_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of the data which the model was trained on is read even if others are scored."""
+    data = write_task(tmp_path / "data")
+    path = tiny.save(data, tmp_path / "run" / "model.pt")
+    (data / "label" / "dict.txt").write_text("no count\n")
+    done = CommandMain("validate", capsys)(path, "--cpu", "--data", write_task(tmp_path / "other"))
+    assert done.returncode == 2 and f"error: {data}/label/dict.txt: not a fairseq dictionary" in done.stderr

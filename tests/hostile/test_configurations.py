@@ -208,6 +208,7 @@ def test_files_that_fairseq_would_write_or_read_are_not_the_checkpoints_to_name(
     own = {"_name": "sentence_ranking", "save_predictions": mine}
     for part in ({"criterion": own}, {"criterion": [{"deep": dict(own)}]}):
         state: dict[str, Any] = {"cfg": {**part, "model": {"encoder_embed_path": mine}}, "model": {}}
+        state["cfg"]["model"]["encoder"] = {"embed_path": mine}  # also of lightconv and others
         with pytest.raises(Refused, match=r"save_predictions is .*, a file that fairseq would empty"):
             configurations.check_before_building({"cfg": state["cfg"], "model": {}})
         configurations.check_types(state)

@@ -178,6 +178,13 @@ def test_a_tokenizer_that_makes_texts_far_longer_is_refused(name: str, tmp_path:
         built_as_it_is(folder)
 
 
+def test_many_replacements_that_are_no_longer_pass(tmp_path: Path) -> None:
+    save_encoder(tmp_path / "hf", "bert")
+    quotes = [{**DOUBLED, "pattern": {"String": one}, "content": "-"} for one in "abcdefghijklmnop"]
+    steps({"type": "Sequence", "normalizers": quotes})(tmp_path / "hf", tmp_path / "canary")
+    assert HFTokenizer(tmp_path / "hf").pieces(["a"])
+
+
 def test_an_error_of_the_tokenizers_library_names_the_file(tmp_path: Path) -> None:
     """A panic of its Rust code is no Exception: it would end in a traceback."""
     save_encoder(tmp_path / "hf", "bert")

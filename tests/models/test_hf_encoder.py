@@ -23,6 +23,7 @@ from fairseq_adv.data.tokenizers.offsets import encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.models import transformers_models
 from fairseq_adv.perturbation import find_layers, find_token_embedding
+from fairseq_adv_compat.model_size import ModelSize
 
 HALF = [FP16, "--fp16-init-scale", "4"]
 SOME = ["deberta-v3", "modernbert", "electra"]
@@ -416,6 +417,18 @@ def test_without_transformers_one_line_says_what_to_install(
     refused(
         hf_data, encoders["bert"], r"--arch hf_encoder needs transformers .*: pip install 'fairseq_adv\[hf\]'"
     )
+
+
+def test_building_a_model_from_its_checkpoint_needs_little_more_than_its_weights(tmp_path: Path) -> None:
+    """To initialise ModernBERT's, torch makes many tensors of a weight's size, one after the other."""
+    sizes = {"hidden_size": 160, "num_hidden_layers": 4, "intermediate_size": 320}
+    save_encoder(tmp_path / "hf", "modernbert", WORDS, **sizes)
+    text, tensors = transformers_models.read(tmp_path / "hf")
+    size = ModelSize()
+    size.allow(sum(map(torch.Tensor.numel, tensors.values())), len(tensors))
+    config = transformers_models.configuration(transformers_models.described(text), {})
+    with size:
+        transformers_models.build(config, "SequenceClassification", None, "")
 
 
 def test_nothing_in_a_folder_is_run(

@@ -139,7 +139,7 @@ def known_labels(cfg: Any) -> List[str]:
     if names:
         return [str(name) for name in names]
     file = Path(str(getattr(cfg.task, "data", "") or "")) / "label" / "dict.txt"
-    return class_names(Dictionary.load(str(file))) if file.is_file() else []
+    return class_names(load_dictionary(file)) if file.is_file() else []
 
 
 # ---- checking

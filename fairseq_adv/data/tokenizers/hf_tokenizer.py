@@ -164,8 +164,12 @@ def _growth(step: Mapping[str, Any]) -> int:
     kind = step["type"]
     if kind == "ByteLevel":
         return 4  # one for each byte; those in turn may have two
-    if kind in ("Replace", "Prepend"):
-        return len(step["content" if kind == "Replace" else "prepend"]) + 1  # where nothing is replaced, too
+    if kind == "Prepend":
+        return len(step["prepend"]) + 1
+    if kind == "Replace":
+        replaced, content = step["pattern"].get("String"), len(step["content"])
+        # An expression may match where nothing is.
+        return max(1, math.ceil(content / len(replaced))) if replaced else content + 1
     if kind == "Precompiled":
         table = base64.b64decode(step["precompiled_charsmap"])
         normal = table[4 + int.from_bytes(table[:4], "little") :].decode("utf-8", "replace")

@@ -92,7 +92,7 @@ def saved_tokenizer(
     return tokenizer_for_encoder(saved_tokenizer_folder(checkpoint, data, tokenizer_dir, named))
 
 
-def check_same_words(checkpoint: Path, trained_on: str, data: Path) -> None:
+def check_same_words(checkpoint: Path, trained_on: str, data: Path, part: str = "input0") -> None:
     """Raises DataError if a binarised folder has other words than a model: its word ids would be wrong.
 
     The model's are those of the tokenizer next to the checkpoint, or else of the folder that it was trained
@@ -100,16 +100,17 @@ def check_same_words(checkpoint: Path, trained_on: str, data: Path) -> None:
 
     Args:
         trained_on: the data folder named in the checkpoint, ``cfg.task.data``.
-        data: has ``input0/dict.txt``.
+        data: has ``PART/dict.txt``.
+        part: empty for a corpus.
     """
     places = [checkpoint.parent / FOLDER]
     if trained_on:
-        places += [Path(trained_on, FOLDER), Path(trained_on, "input0")]
+        places += [Path(trained_on, FOLDER), Path(trained_on, part)]
     known = next((place for place in places if place.is_dir()), None)
     if known is None:
         return
     is_plain = is_hugging_face(known)  # then the dictionary has numbers instead of words
-    theirs, ours = known / "dict.txt", data / "input0" / "dict.txt"
+    theirs, ours = known / "dict.txt", data / part / "dict.txt"
     if is_plain:
         theirs, ours = known / "tokenizer.json", data / FOLDER / "tokenizer.json"
     if not theirs.is_file() or not ours.is_file() or theirs.read_bytes() == ours.read_bytes():
