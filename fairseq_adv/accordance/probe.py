@@ -59,11 +59,9 @@ class AccordanceProbe:
     separate sums: together 2 (k + 1) P, or (2 k + 1) P with two classes. ``head`` is small.
 
     Args:
-        objective: the objective; it must have classes.
         task: has loaded ``split``.
         split: split to draw examples from.
         batches: N, 2 or more; fewer are drawn if the split has too few examples.
-        batch_size: examples per batch.
         seed: for drawing (without replacement) and for the dropout masks.
         dropout: measure with dropout. The masks depend on the batch and the class, not on the worker.
         groups: one or more of :data:`GROUPS`.

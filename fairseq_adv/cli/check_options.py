@@ -49,12 +49,7 @@ def check_choices(options: TrainOptions) -> None:
 
 
 def check_command(command: Sequence[str], options: TrainOptions) -> None:
-    """Raises DataError if an option of a ``fairseq-train`` command does not exist, or can't work here.
-
-    Args:
-        command: its words.
-        options: those of the command.
-    """
+    """Raises DataError if an option of a ``fairseq-train`` command does not exist, or can't work here."""
     from fairseq import options as fairseq_options
 
     criterion = options.value("--criterion")

@@ -250,8 +250,6 @@ def count_updates(
 
     Args:
         rows: number of rows of each shard; epochs take the shards in turn.
-        epochs: number of epochs.
-        batch_size: rows per mini-batch.
         workers: number of workers, which share an epoch's mini-batches; the last round is filled up.
         update_freq: mini-batches per update and worker, one number per epoch; the last applies to all later
             ones.

@@ -20,9 +20,9 @@ from fairseq_adv.perturbation.precision import warn_of_rounding
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
 
 
-def steps(meaning: str, default: int = 3) -> Any:
+def steps(meaning: str) -> Any:
     """The option ``adv_steps`` of a method; ``meaning`` is its help."""
-    return option(default, meaning, wanted="pass 1 or more", least=1)
+    return option(3, meaning, wanted="pass 1 or more", least=1)
 
 
 @dataclass

@@ -25,8 +25,6 @@ def reason_not_finite(
     """One or two sentences: what was not finite, and what to change.
 
     Args:
-        trainer: fairseq's trainer, in or after the update.
-        logs: those of the update's mini-batches.
         named: the values in ``logs`` that may be named, besides "loss".
         sizes: the options that set the size of the perturbation, and the weight of its term in the loss.
         is_scale: the loss scale of half precision has reached its minimum.
@@ -65,7 +63,6 @@ def above_the_start(meters: MetersDict, constant: float | None, first: MetersDic
         meters: those of the epoch, as logged: losses in bits.
         constant: the loss of the best constant prediction in nats; ``None``: not known for this task.
         first: the meters of the first update, whose loss is the limit if ``constant`` is not known.
-        cfg: the run's configuration.
     """
     name = next((name for name in CLEAN if name in meters), None)
     if name is None:

@@ -32,9 +32,7 @@ class Flood:
     not affected: the sign does not change the norm.
 
     Args:
-        cfg: the options.
         task: the accordance is measured on its training split.
-        objective: the objective to train on.
 
     Raises:
         DataError: ``--accordance-interval`` is given, but the objective has no classes.
@@ -143,12 +141,7 @@ def fixed_level(option: str | None) -> float | None:
 
 
 def check_flood_options(cfg: MethodConfig, has_single_backward: bool) -> None:
-    """Raises DataError, naming the option and the fix, if options of flooding are wrong together.
-
-    Args:
-        cfg: the options.
-        has_single_backward: see :class:`fairseq_adv.criterions.method.Method`.
-    """
+    """Raises DataError, naming the option and the fix, if options of flooding are wrong together."""
     if cfg.accordance_interval and str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
         raise DataError(
             f"--accordance-interval with --ddp-backend {cfg.ddp_backend}: no worker has the gradient of the "

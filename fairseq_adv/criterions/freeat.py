@@ -153,9 +153,7 @@ class _Group:
 
     Attributes:
         update: number of updates before the group.
-        size: number of mini-batches.
         replays: number of finished replays.
-        next_batch: index of the next mini-batch.
         deltas: the perturbations of the mini-batches seen so far, kept from one replay to the next.
     """
 

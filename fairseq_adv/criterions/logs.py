@@ -43,7 +43,6 @@ def complete(log: Log, declared: Sequence[Logged], measured: Log) -> Log:
 
     Args:
         log: the objective's log; its ``loss`` is a scalar on the model's device.
-        declared: the numbers that the method declares.
         measured: the values measured in this update; the others are 0.
     """
     zero: Tensor = log["loss"].new_zeros(())
@@ -93,7 +92,6 @@ def reduce_logs(logs: Sequence[Log], declared: Sequence[Logged]) -> None:
 
     Args:
         logs: one per mini-batch, or one with the sums over several.
-        declared: the numbers that the method declares.
     """
 
     def total(key: str) -> Any:

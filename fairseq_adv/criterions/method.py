@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import Field, fields
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -50,11 +50,6 @@ from fairseq_adv.training.restart import RECORD, check_restart, follow_precision
 
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
 FIRST_UPDATE = "first_update"  # fairseq's meters of this name; checkpoints contain them
-
-
-def _is_of_fairseq(field: Field[Any]) -> bool:
-    """Whether an option is one of fairseq's own, which the method reads."""
-    return str(field.default).startswith("${")
 
 
 class Method(FairseqCriterion):
@@ -178,7 +173,8 @@ class Method(FairseqCriterion):
     @classmethod
     def own_options(cls) -> set[str]:
         """The options that this method, or its family, has and others have not."""
-        own = {field.name for field in fields(getattr(cls, "__dataclass")) if not _is_of_fairseq(field)}
+        there = fields(getattr(cls, "__dataclass"))
+        own = {field.name for field in there if not str(field.default).startswith("${")}  # that are fairseq's
         return own - {field.name for field in fields(MethodConfig)}
 
     @classmethod

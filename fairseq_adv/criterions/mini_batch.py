@@ -35,11 +35,7 @@ class ModelParts:
 
     @cached_property
     def embedding(self) -> nn.Module:
-        """The token embedding.
-
-        Raises:
-            DataError: see :func:`find_token_embedding`.
-        """
+        """The token embedding."""
         with as_data_error():
             return find_token_embedding(self.model)
 

@@ -27,7 +27,6 @@ class TokenTable:
     it, and loading a checkpoint without a table would fail.
 
     Args:
-        seed: the run's seed.
         magnitude: m; the initial values are U(-m, m) / sqrt(dim).
     """
 
@@ -41,7 +40,6 @@ class TokenTable:
 
         Args:
             optimizer: the trainer's; reading a checkpoint may have replaced it.
-            embedding: the model's token embedding.
         """
         kept, weight = optimizer.param_groups[0], embedding.weight
         table: Tensor | None = kept.get(_KEY)
@@ -69,8 +67,6 @@ class TokenTable:
         This includes the mini-batches of other workers. The rows of other words do not change.
 
         Args:
-            optimizer: see :meth:`rows`.
-            embedding: see :meth:`rows`.
             adds: add the sum over the occurrences to the row instead.
         """
         table = self.rows(optimizer, embedding)

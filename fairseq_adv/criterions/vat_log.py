@@ -39,11 +39,6 @@ def dropout_log(batch: MiniBatch, replay: DropoutReplay, divergence: Callable[[T
 
     It is 0 if the masks are shared. The run's random state is restored, and the model's buffers, which
     spectral normalisation changes in each pass, so that logging changes nothing.
-
-    Args:
-        batch: the mini-batch.
-        replay: of the update's passes.
-        divergence: of the clean predictions from others.
     """
     kept = [(buffer, buffer.clone()) for buffer in batch.model.buffers()]
     devices = [batch.device] if batch.device.type == "cuda" else []

@@ -17,10 +17,7 @@ class Attack:
 
     Attributes:
         epsilon: radius of the L2 ball.
-        step_size: length of an ascent step.
-        steps: number of ascent steps.
         start: m of the random start; 0: start at the clean embeddings.
-        seed: for the random start.
         relative: the sizes are fractions of the L2 norm of the example's embeddings.
         loss: what the steps raise, one of :data:`LOSSES`. The gradient of cross-entropy vanishes where the
             softmax is saturated, so that an over-confident model looks robust; that of the margin does not.

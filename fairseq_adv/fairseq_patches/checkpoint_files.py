@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from fairseq_adv.fairseq_patches.mixed_precision import (
     loss_scale_state,
     master_weights,
 )
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 from fairseq_adv.fairseq_patches.workers import end_together
 from fairseq_adv_compat.checkpoints import Refused
 
@@ -49,7 +48,7 @@ def let_criterions_read_checkpoints() -> None:
 
 
 def _load_checkpoint(
-    plain: Callable[..., Any], self: Trainer, filename: str, reset_optimizer: bool = False,
+    plain: Plain, self: Trainer, filename: str, reset_optimizer: bool = False,
     reset_lr_scheduler: bool = False, optimizer_overrides: dict[str, Any] | None = None,
     reset_meters: bool = False,
 ) -> Any:  # fmt: skip
@@ -90,9 +89,7 @@ def _load_checkpoint(
     return extra
 
 
-def _save_checkpoint(
-    plain: Callable[..., Any], self: Trainer, filename: str, extra_state: dict[str, Any]
-) -> Any:
+def _save_checkpoint(plain: Plain, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
     criterion = self.get_criterion()
     if hasattr(criterion, "extra_state"):
         own: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(self.optimizer)}
@@ -120,7 +117,7 @@ def keep_checkpoints_whole() -> None:
     replace(checkpoint_utils, "torch_persistent_save", _save_whole)
 
 
-def _save_whole(plain: Callable[..., Any], obj: Any, filename: str, async_write: bool = False) -> Any:
+def _save_whole(plain: Plain, obj: Any, filename: str, async_write: bool = False) -> Any:
     if async_write or not PathManager.supports_rename(filename):
         return plain(obj, filename, async_write)
     with atomic_open(Path(filename)) as file:
@@ -128,7 +125,7 @@ def _save_whole(plain: Callable[..., Any], obj: Any, filename: str, async_write:
     return None
 
 
-def _copy_whole(plain: Callable[..., Any], src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+def _copy_whole(plain: Plain, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     if not overwrite or not PathManager.supports_rename(dst_path):
         return plain(src_path, dst_path, overwrite)
     target = os.path.realpath(dst_path)  # a symbolic link stays one
@@ -155,9 +152,7 @@ def read_heads_with_spectral_norm() -> None:
     replace(RobertaModel, "upgrade_state_dict_named", _upgrade_with_weight)
 
 
-def _upgrade_with_weight(
-    plain: Callable[..., None], self: RobertaModel, state_dict: dict[str, Any], name: str
-) -> None:
+def _upgrade_with_weight(plain: Plain, self: RobertaModel, state_dict: dict[str, Any], name: str) -> None:
     heads = (f"{name}." if name else "") + "classification_heads."
     counted = {
         key[: -len("_orig")]: weight

@@ -14,7 +14,7 @@ from fairseq import options
 
 from fairseq_adv.data.errors import FullDisk, full_disk_named
 from fairseq_adv.data.printable import make_output_printable, make_printable
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 from fairseq_adv_compat.hydra_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
@@ -53,9 +53,7 @@ def exit_on_full_log_disk() -> None:
     replace(logging.FileHandler, "handleError", _raise_full_disk)
 
 
-def _raise_full_disk(
-    plain: Callable[..., None], self: logging.FileHandler, record: logging.LogRecord
-) -> None:
+def _raise_full_disk(plain: Plain, self: logging.FileHandler, record: logging.LogRecord) -> None:
     error = sys.exc_info()[1]
     try:
         with full_disk_named(Path(self.baseFilename)):
@@ -106,7 +104,7 @@ def train_in_bf16_without_tpu() -> None:
 
 
 def _ask_for_tpu(
-    plain: Callable[..., Any], parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None,
+    plain: Plain, parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None,
     *rest: Any, **more: Any,
 ) -> Any:  # fmt: skip
     found = plain(parser, input_args, *rest, **more)

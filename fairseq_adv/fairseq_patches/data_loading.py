@@ -13,7 +13,7 @@ import torch
 from fairseq.data import FairseqDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 
 _lock = threading.RLock()
 
@@ -55,7 +55,7 @@ def skip_the_remainder_of_a_resumed_epoch() -> None:
     replace(EpochBatchIterator, "_get_iterator_for_epoch", _without_its_last)
 
 
-def _without_its_last(plain: Callable[..., Any], self: Any, *words: Any, **options: Any) -> Any:
+def _without_its_last(plain: Plain, self: Any, *words: Any, **options: Any) -> Any:
     is_asked, self.skip_remainder_batch = self.skip_remainder_batch, False
     try:
         iterator = plain(self, *words, **options)
@@ -84,9 +84,7 @@ def leave_signals_to_the_training() -> None:
     replace(torch.utils.data.DataLoader, "__init__", _load_for_one_epoch)
 
 
-def _load_for_one_epoch(
-    plain: Callable[..., None], self: Any, dataset: Any, *words: Any, **options: Any
-) -> None:
+def _load_for_one_epoch(plain: Plain, self: Any, dataset: Any, *words: Any, **options: Any) -> None:
     if isinstance(dataset, FairseqDataset):
         options["persistent_workers"] = False
         # fairseq always asks for pinned memory. Without a GPU, torch doesn't pin, and warns.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from fairseq_adv.fairseq_patches.optimizer import HAS_COPY, pieces
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def freeze_inference_copies(model: nn.Module) -> None:
         copy.requires_grad_(False)
 
 
-def _leave_out(plain: Callable[..., Any], self: Trainer) -> dict[str, Any]:
+def _leave_out(plain: Plain, self: Trainer) -> dict[str, Any]:
     state: dict[str, Any] = plain(self)
     if getattr(self.get_criterion(), "freezes_inference_copies", False):
         extra = state["extra_state"]
@@ -110,7 +110,7 @@ def average_tied_weights_once() -> None:
     replace(Trainer, "_build_ema", _build_ema)
 
 
-def _build_ema(plain: Callable[..., None], self: Trainer) -> None:
+def _build_ema(plain: Plain, self: Trainer) -> None:
     plain(self)
     if self._ema is not None and getattr(self.get_criterion(), "averages_tied_weights_once", False):
         self._ema.restore(dict(_average(self._ema)))  # as fairseq does after each step
@@ -118,7 +118,7 @@ def _build_ema(plain: Callable[..., None], self: Trainer) -> None:
         self._ema.step = partial(_step_on_time, self._ema, self._ema.step)
 
 
-def _step_on_time(ema: EMA, plain: Callable[..., None], model: nn.Module, updates: int) -> None:
+def _step_on_time(ema: EMA, plain: Plain, model: nn.Module, updates: int) -> None:
     ema.update_freq_counter = (updates - 1) % ema.config.ema_update_freq
     plain(model, updates)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 from fairseq.trainer import Trainer
 
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 from fairseq_adv.fairseq_patches.workers import end_all
 
 
@@ -30,7 +29,7 @@ def stop_when_not_finite() -> None:
     replace(Trainer, "_aggregate_logging_outputs", _keep_logs_of_all_workers)
 
 
-def _stop_before_the_dump(plain: Callable[..., Any], self: Trainer) -> Any:
+def _stop_before_the_dump(plain: Plain, self: Trainer) -> Any:
     """fairseq calls it before it saves, here within its ``except FloatingPointError``."""
     error = sys.exc_info()[1]
     if isinstance(error, FloatingPointError) and not _differs_between_workers(self):
@@ -44,9 +43,7 @@ def _differs_between_workers(trainer: Trainer) -> bool:
     return norms is not None and bool(norms.isfinite().all() and (norms != norms[0]).any())
 
 
-def _stop_after_the_update(
-    plain: Callable[..., Any], self: Trainer, samples: Any, raise_oom: bool = False
-) -> Any:
+def _stop_after_the_update(plain: Plain, self: Trainer, samples: Any, raise_oom: bool = False) -> Any:
     log = plain(self, samples, raise_oom)
     if log is not None and not math.isfinite(log.get("loss", 0.0)):
         _stop(self, self.get_num_updates())
@@ -54,7 +51,7 @@ def _stop_after_the_update(
 
 
 def _keep_logs_of_all_workers(
-    plain: Callable[..., Any], self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False
+    plain: Plain, self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False
 ) -> Any:
     """The sums over the workers tell every worker what was not finite on one of them."""
     outputs, sums = plain(self, logging_outputs, *stats, ignore=ignore)
@@ -64,11 +61,7 @@ def _keep_logs_of_all_workers(
 
 
 def _stop(trainer: Trainer, update: int, is_scale: bool = False) -> None:
-    """Ends all workers together; rank 0 raises the reason.
-
-    Raises:
-        SystemExit: on the others.
-    """
+    """Ends all workers together; rank 0 raises the reason."""
     reason = getattr(trainer.get_criterion(), "reason_not_finite", None)
     if reason is None or os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
         return
@@ -92,9 +85,8 @@ def log_zeros_after_out_of_memory() -> None:
 
 
 def _sum_with_zeros(
-    plain: Callable[..., Any], self: Trainer, logging_outputs: list[dict[str, Any]], *sums: Any,
-    ignore: bool = False,
-) -> Any:  # fmt: skip
+    plain: Plain, self: Trainer, logging_outputs: list[dict[str, Any]], *sums: Any, ignore: bool = False
+) -> Any:
     zeros = getattr(self.get_criterion(), "zeros", None)
     # Not in validation, where an error ends the run.
     if zeros is not None and not logging_outputs and self.model.training:

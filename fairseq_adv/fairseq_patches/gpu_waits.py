@@ -72,7 +72,6 @@ def _encoded(
     """The rest of ``forward_scriptable``.
 
     Args:
-        encoder: the model's.
         tokens: (rows, tokens) int64.
         padding: (rows, tokens) bool, true on padding; ``None``: there is none.
         token_embeddings: (rows, tokens, dim) or ``None``, as in ``forward_scriptable``.

@@ -19,7 +19,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 
 # Of fairseq's DynamicLossScaler: its updates, and when it last changed its scale, and why.
 _COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
@@ -53,12 +53,7 @@ def autocast(optimizer: Any, device: torch.device) -> torch.autocast:
 
 
 def fast_products(optimizer: Any, weight: Tensor) -> AbstractContextManager[object]:
-    """See :func:`fast_bf16_products`; for the passes of an update, forward and backward.
-
-    Args:
-        optimizer: the trainer's.
-        weight: one of the model's.
-    """
+    """See :func:`fast_bf16_products`; for the passes of an update, forward and backward."""
     is_bf16 = isinstance(optimizer, AMPOptimizer) or weight.dtype == torch.bfloat16
     return fast_bf16_products(weight.device, is_bf16)
 
@@ -128,7 +123,7 @@ def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bo
 
 
 def _scale_on_gpus(
-    plain: Callable[..., None], self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
+    plain: Plain, self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
 ) -> None:
     super(AMPOptimizer, self).__init__(cfg.optimizer)
     self.fp32_optimizer = fp32_optimizer
@@ -163,7 +158,7 @@ def _unscale_once(
 
 
 def _autocast_on_the_device(
-    plain: Callable[..., Any], self: FairseqTask, sample: Any, model: nn.Module,
+    plain: Plain, self: FairseqTask, sample: Any, model: nn.Module,
     criterion: Callable[..., Any], optimizer: FairseqOptimizer, *rest: Any, **options: Any,
 ) -> Any:  # fmt: skip
     weight = next(model.parameters())
@@ -191,9 +186,7 @@ def recompute_in_autocast() -> None:
     replace(CheckpointFunction, "forward", _recompute_as_computed)
 
 
-def _recompute_as_computed(
-    plain: Callable[..., Any], ctx: Any, run_function: Callable[..., Any], *rest: Any
-) -> Any:
+def _recompute_as_computed(plain: Plain, ctx: Any, run_function: Callable[..., Any], *rest: Any) -> Any:
     gpu, cpu = _autocast_states()
 
     def run(*args: Any, **options: Any) -> Any:

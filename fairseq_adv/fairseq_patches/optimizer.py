@@ -12,7 +12,7 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 
 HAS_COPY = hasattr(torch, "_foreach_copy_")  # from torch 2.1 on
 
@@ -37,7 +37,7 @@ def handle_gradients_together() -> None:
         replace(Trainer, "_build_optimizer", _build_optimizer)
 
 
-def _build_optimizer(plain: Callable[..., None], self: Trainer) -> None:
+def _build_optimizer(plain: Plain, self: Trainer) -> None:
     plain(self)
     if getattr(self.get_criterion(), "handles_gradients_together", False):
         _adapt(self._optimizer)
@@ -61,7 +61,7 @@ def _gradients(weights: Sequence[nn.Parameter]) -> list[Tensor] | None:
     return found if same else None
 
 
-def _multiply(optimizer: Any, plain: Callable[..., None], c: Any) -> None:
+def _multiply(optimizer: Any, plain: Plain, c: Any) -> None:
     gradients = _gradients(list(optimizer.params))
     if gradients is None or (isinstance(c, Tensor) and c.device.type != "cpu"):
         plain(c)  # a factor on the GPU is not read

@@ -10,6 +10,7 @@ from typing import Any
 
 from fairseq.trainer import Trainer
 
+Plain = Callable[..., Any]  # the function that a patch replaces
 _APPLIED = "_fairseq_adv_patches"
 TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
 _in_training: list[tuple[str, Callable[..., Any]]] = []
@@ -45,7 +46,7 @@ def replace_in_training(name: str, patch: Callable[..., Any]) -> None:
     replace(Trainer, "__init__", _patch_training)
 
 
-def _patch_training(plain: Callable[..., None], *args: Any, **options: Any) -> None:
+def _patch_training(plain: Plain, *args: Any, **options: Any) -> None:
     plain(*args, **options)
     for module in filter(None, map(sys.modules.get, TRAIN)):
         if hasattr(module, "validate_and_save"):

@@ -17,7 +17,6 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +25,7 @@ from fairseq import checkpoint_utils
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import CANNOT_LOCK
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 from fairseq_adv.fairseq_patches.workers import end_all, gathered
 
 NAME = ".running"
@@ -45,7 +44,7 @@ def lock_save_dir() -> None:
     replace(checkpoint_utils, "load_checkpoint", _load_alone)
 
 
-def _load_alone(plain: Callable[..., Any], cfg: Any, trainer: Any, **options: Any) -> Any:
+def _load_alone(plain: Plain, cfg: Any, trainer: Any, **options: Any) -> Any:
     if not cfg.no_save:
         folder = Path(cfg.save_dir)
         _check_shared(folder, trainer, *_locked_by_rank_0(folder, trainer))
@@ -53,11 +52,7 @@ def _load_alone(plain: Callable[..., Any], cfg: Any, trainer: Any, **options: An
 
 
 def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:
-    """The name that rank 0 has given to the run, and its host; the same on all workers.
-
-    Raises:
-        SystemExit: on the other workers, in the same case.
-    """
+    """The name that rank 0 has given to the run, and its host; the same on all workers."""
     name, refused = uuid.uuid4().hex, ""
     if trainer.data_parallel_rank == 0:
         try:

@@ -8,7 +8,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,7 +16,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
 
-from fairseq_adv.fairseq_patches.replace import replace, replace_in_training
+from fairseq_adv.fairseq_patches.replace import Plain, replace, replace_in_training
 from fairseq_adv.fairseq_patches.save_dir_lock import note_the_stop
 
 logger = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ def stop_on_a_signal() -> None:
     replace(Trainer, "_aggregate_logging_outputs", _tell_other_workers)
 
 
-def _train_listening(plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
+def _train_listening(plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
     if not _Stop.before:
         _listen()
     is_over = True
@@ -64,7 +63,8 @@ def _train_listening(plain: Callable[..., Any], cfg: Any, trainer: Trainer, task
         return losses, should_stop
     finally:
         if is_over:
-            _listen_no_more()
+            while _Stop.before:
+                signal.signal(*_Stop.before.popitem())
 
 
 def _listen() -> None:
@@ -75,11 +75,6 @@ def _listen() -> None:
             if handler in (signal.SIG_DFL, signal.default_int_handler):
                 _Stop.before[number] = handler
                 signal.signal(number, _note)
-
-
-def _listen_no_more() -> None:
-    while _Stop.before:
-        signal.signal(*_Stop.before.popitem())
 
 
 def _was_last(cfg: Any, epoch_itr: Any) -> bool:
@@ -96,7 +91,7 @@ def _note(number: int, _: object) -> None:
 
 
 def _tell_other_workers(
-    plain: Callable[..., Any], self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False
+    plain: Plain, self: Trainer, logging_outputs: Any, *stats: Any, ignore: bool = False
 ) -> Any:
     outputs, sums = plain(self, logging_outputs, *stats, _Stop.sent, ignore=ignore)
     *sums, _Stop.all_sent = sums
@@ -104,7 +99,7 @@ def _tell_other_workers(
 
 
 def _save_and_leave(
-    plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any,
+    plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any,
     end_of_epoch: bool,
 ) -> Any:  # fmt: skip
     losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)

@@ -18,7 +18,7 @@ from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_adv.fairseq_patches.replace import TRAIN, replace, replace_in_training
+from fairseq_adv.fairseq_patches.replace import TRAIN, Plain, replace, replace_in_training
 
 _TRAIN = "fairseq_cli.train"
 _LOGGERS = (_TRAIN, "fairseq.logging.progress_bar")
@@ -79,7 +79,7 @@ def let_criterions_begin_runs() -> None:
 
 
 def _begin_run(
-    plain: Callable[..., None], self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
+    plain: Plain, self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
     *rest: Any, **more: Any,
 ) -> None:  # fmt: skip
     if hasattr(criterion, "begin_run"):
@@ -87,7 +87,7 @@ def _begin_run(
     plain(self, cfg, task, model, criterion, *rest, **more)
 
 
-def _begin_optimizer(plain: Callable[..., None], self: Trainer) -> None:
+def _begin_optimizer(plain: Plain, self: Trainer) -> None:
     if hasattr(self.get_criterion(), "begin_optimizer"):
         self.get_criterion().begin_optimizer(self)
     plain(self)
@@ -107,15 +107,13 @@ def leave_finished_runs_alone() -> None:
     replace(Trainer, "save_checkpoint", _save_with_patience)
 
 
-def _train_unless_finished(
-    plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any
-) -> Any:
+def _train_unless_finished(plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
     if what_is_done(cfg, trainer, epoch_itr):
         return [None], True
     return plain(cfg, trainer, task, epoch_itr)
 
 
-def _load_and_report(plain: Callable[..., Any], cfg: Any, trainer: Trainer, **options: Any) -> Any:
+def _load_and_report(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -> Any:
     extra, epoch_itr = plain(cfg, trainer, **options)
     if not extra or not trainer.get_num_updates():
         return extra, epoch_itr
@@ -129,9 +127,7 @@ def _load_and_report(plain: Callable[..., Any], cfg: Any, trainer: Trainer, **op
     return extra, epoch_itr
 
 
-def _save_with_patience(
-    plain: Callable[..., Any], self: Trainer, filename: str, extra_state: dict[str, Any]
-) -> Any:
+def _save_with_patience(plain: Plain, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
     counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
     if self.cfg.checkpoint.patience > 0 and counted["best"] is not None:
         extra_state = {**extra_state, _KEY: counted}
@@ -185,7 +181,7 @@ def remark_in_the_last_line() -> None:
 
 
 def _keep_remark(
-    plain: Callable[..., Any], cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any,
+    plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any,
     end_of_epoch: bool,
 ) -> Any:  # fmt: skip
     losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
@@ -232,9 +228,7 @@ def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
     replace(Trainer, "train_step", _replay_group)
 
 
-def _replay_group(
-    plain: Callable[..., Any], self: Trainer, samples: Sequence[Any], raise_oom: bool = False
-) -> UpdateLog:
+def _replay_group(plain: Plain, self: Trainer, samples: Sequence[Any], raise_oom: bool = False) -> UpdateLog:
     replay: GroupReplay | None = getattr(self.task, "group_replay", None)
     if replay is None:
         return plain(self, samples, raise_oom)  # type: ignore[no-any-return]

@@ -17,7 +17,7 @@ import torch
 from fairseq.distributed import LegacyDistributedDataParallel, utils
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.replace import replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Seconds. torchrun kills all workers when the first has ended; rank 0 must have printed the reason by then.
@@ -65,7 +65,7 @@ def set_up_spawned_workers(run: Callable[..., Any]) -> None:
 
 
 def _call_through(
-    run: Callable[..., Any], plain: Callable[..., Any], cfg: Any, main: Callable[..., Any], **options: Any
+    run: Callable[..., Any], plain: Plain, cfg: Any, main: Callable[..., Any], **options: Any
 ) -> Any:
     return plain(cfg, partial(run, main), **options)
 
@@ -113,7 +113,7 @@ def end_no_sync_after_an_error() -> None:
 
 
 @contextmanager
-def _no_sync(plain: Callable[..., Any], self: Any) -> Iterator[None]:
+def _no_sync(plain: Plain, self: Any) -> Iterator[None]:
     before = self.accumulate_grads
     self.accumulate_grads = True
     try:

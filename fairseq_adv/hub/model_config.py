@@ -44,8 +44,6 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
     """Returns the sizes in ``config``, checked.
 
     Args:
-        config: the contents of ``config.json``.
-        source: that file, for messages.
         family: how the source counts positions.
 
     Raises:
@@ -116,8 +114,6 @@ def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -
 
     Args:
         config: the contents of ``config.json``; dropout probabilities are taken from it.
-        sizes: the encoder's sizes.
-        family: the encoder's family.
     """
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
@@ -170,9 +166,6 @@ def sizes_of_tensors(
 
     Args:
         tensors: fairseq's names -> tensors.
-        model: all options of the model.
-        family: the family to export to.
-        path: the checkpoint, for messages.
 
     Raises:
         DataError: it has no RoBERTa encoder, or an option is invalid: the number of heads does not divide
@@ -210,13 +203,9 @@ def hf_config(
     """Builds the contents of ``config.json``.
 
     Args:
-        trained: what the model was trained for.
-        sizes: the encoder's sizes.
-        family: the family to export to.
         pad: the padding token's row.
         dtype: the weights' dtype.
         classes: the class names in the order of the head's outputs; empty if there are none.
-        path: the checkpoint, for messages.
 
     Raises:
         DataError: the masked-LM head's activation differs from RoBERTa's.

@@ -131,8 +131,6 @@ def to_fairseq(
 
     Args:
         tensors: the source's, of any float dtype.
-        path: the source, for messages.
-        family: how the source names them.
         sizes: the shapes to expect.
         rows: source row per fairseq index, length ``sizes.vocabulary``.
 
@@ -218,10 +216,7 @@ def to_hugging_face(
     Args:
         tensors: fairseq's names -> tensors.
         trained: what the model was trained for; only this head is exported.
-        sizes: the encoder's sizes.
-        family: the family to export to.
         rows: (words,), for each fairseq index its row in the exported tables.
-        path: the checkpoint, for messages.
 
     Raises:
         DataError: tensors are missing, unknown, not finite or have the wrong shape.

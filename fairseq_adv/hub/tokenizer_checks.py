@@ -26,7 +26,6 @@ def check_byte_level(folder: Path, fast: Mapping[str, Any], added: Iterable[str]
     """Checks that a RoBERTa's tokenizer is GPT-2's, which fairseq's ``--bpe gpt2`` is.
 
     Args:
-        folder: the encoder's.
         fast: the contents of its ``tokenizer.json``, or empty.
         added: the tokens that were added after training.
 

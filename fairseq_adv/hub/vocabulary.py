@@ -233,7 +233,6 @@ def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], 
     Args:
         ranks: token -> row.
         fast: the contents of ``tokenizer.json``, or empty.
-        source: the file that ``ranks`` was read from, for messages.
     """
     vocabulary = {**_added(folder, fast), **ranks}
     by_row = {row: token for token, row in vocabulary.items()}

@@ -157,11 +157,6 @@ class _Tensor(_Shell):
         self.shape: tuple[int, ...] = tuple(shape)
 
 
-def _parameter(data: Any, *rest: Any) -> Any:
-    return data
-
-
-# In Python, where a memo is a dict: the version in C takes as much memory as the largest number in one.
 _Base: Any = pickle._Unpickler  # type: ignore[attr-defined]
 
 
@@ -194,7 +189,7 @@ class _Shapes(_Base):  # type: ignore[misc]
         if module == "torch._utils" and name in ("_rebuild_tensor", "_rebuild_tensor_v2"):
             return _Tensor
         if module == "torch._utils" and name == "_rebuild_parameter":
-            return _parameter
+            return lambda data, *rest: data
         return _Shell
 
     def persistent_load(self, key: Any) -> Any:

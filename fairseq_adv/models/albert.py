@@ -41,7 +41,6 @@ class SharedLayers(nn.ModuleList):
     """Stands in for a list of ``times`` layers that are all the same one, so its weights exist only once.
 
     Args:
-        layer: the layer.
         times: how often a forward pass applies it.
         layerdrop: fraction of the applications that a training pass skips (``--encoder-layerdrop``).
     """
@@ -69,7 +68,6 @@ class AlbertTransformer(TransformerEncoderBase):
 
     Args:
         cfg: fairseq's Transformer options; ``encoder.embed_dim`` is H.
-        dictionary: the vocabulary.
         embed_tokens: the word embeddings, of width E.
     """
 

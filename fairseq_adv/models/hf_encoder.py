@@ -36,7 +36,6 @@ class HFEncoderModel(BaseFairseqModel):
 
     Args:
         args: the options; ``args.hf_encoder`` is the encoder's description.
-        dictionary: the task's.
         head: transformers' kind of model, without ``For``; ``Model`` is the encoder alone.
         tensors: the pre-trained weights, from :func:`fairseq_adv.models.transformers_models.read`; ``None``:
             a checkpoint's will be loaded.

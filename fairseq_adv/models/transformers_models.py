@@ -109,11 +109,7 @@ def described(text: Any) -> dict[str, Any]:
 
 
 def _plain(given: Any, where: str) -> dict[str, Any]:
-    """A config.json without what names code or says how the model is run.
-
-    Raises:
-        DataError: it is not an encoder's.
-    """
+    """A config.json without what names code or says how the model is run."""
     if not isinstance(given, dict):
         raise DataError(f"{where}: not a configuration")
     config = {str(key): value for key, value in given.items() if not _DROPPED.fullmatch(str(key))}
@@ -180,8 +176,6 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
 
     Args:
         description: from :func:`read`.
-        tensors: the weights.
-        where: for the message.
     """
     numbers = sum(map(Tensor.numel, tensors.values()))
     size = ModelSize()  # ends the building of one that has too many parts, which need time instead of memory
@@ -272,11 +266,7 @@ def _precision(dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
-    """transformers' configuration of a description.
-
-    Raises:
-        DataError: transformers is missing, or doesn't know the model; or the values are invalid.
-    """
+    """transformers' configuration of a description."""
     try:
         from transformers import CONFIG_MAPPING
         from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as encoders

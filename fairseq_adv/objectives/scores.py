@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,21 +40,16 @@ def log_accuracy(logs: Sequence[dict[str, Any]], part: str = "", priority: int =
     if not sum(log.get(f"ntargets{part}", 0) for log in logs):
         return False
     log_sums(logs, [name + part for name in ("ncorrect", "ntargets")])
-    metrics.log_derived(f"accuracy{part.replace(' of ', '_')}", Accuracy(part), priority)
+    metrics.log_derived(f"accuracy{part.replace(' of ', '_')}", partial(accuracy, part), priority)
     return True
 
 
-class Accuracy:
+def accuracy(part: str, meters: MetersDict) -> float:
     """Of the counts that :func:`log_accuracy` has logged."""
-
-    def __init__(self, part: str = "") -> None:
-        self.part = part
-
-    def __call__(self, meters: MetersDict) -> float:
-        if "_nnan" in meters and meters["_nnan"].sum:
-            return math.nan  # the arg max of NaNs is not a class
-        correct, targets = (float(meters[f"_{name}{self.part}"].sum) for name in ("ncorrect", "ntargets"))
-        return round(100.0 * correct / targets, 2) if targets else 0.0  # since the meters were reset
+    if "_nnan" in meters and meters["_nnan"].sum:
+        return math.nan  # the arg max of NaNs is not a class
+    correct, targets = (float(meters[f"_{name}{part}"].sum) for name in ("ncorrect", "ntargets"))
+    return round(100.0 * correct / targets, 2) if targets else 0.0  # since the meters were reset
 
 
 def count_labels(labels: Tensor, classes: int) -> Tensor:
@@ -68,13 +64,7 @@ def f1(true_positives: float, predicted_positives: float, labelled_positives: fl
 
 
 def matthews(correct: float, predicted: list[float], labelled: list[float]) -> float:
-    """Matthews correlation x 100 for any number of classes (Gorodkin 2004, R_K); 0 if undefined.
-
-    Args:
-        correct: number of correct predictions.
-        predicted: number of predictions of each class.
-        labelled: number of labels of each class.
-    """
+    """Matthews correlation x 100 for any number of classes (Gorodkin 2004, R_K); 0 if undefined."""
     total = sum(labelled)
     covariance = correct * total - sum(p * t for p, t in zip(predicted, labelled))
     spread = total**2 - sum(p * p for p in predicted), total**2 - sum(t * t for t in labelled)

@@ -8,7 +8,7 @@ correlation for a regression.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,12 +130,8 @@ class SentencePrediction(Objective):
         moments = [log for log in logging_outputs if "target_squares" in log]
         scores.log_sums(moments, _MOMENTS if moments else ())
         if log_gathered(logging_outputs):
-            for name, score in (
-                ("pearson", _pearson),
-                ("spearman", _spearman),
-                ("pearson_and_spearman", _both),
-            ):
-                metrics.log_derived(name, _Correlation(score))
+            for name in ("pearson", "spearman", "pearson_and_spearman"):
+                metrics.log_derived(name, lambda m, name=name: m["_gathered"].once(_correlations)[name])
 
     def constant_loss(self, meters: MetersDict) -> float | None:
         """The entropy of the labels, or the variance of the numbers."""
@@ -187,26 +183,12 @@ def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:
     return {**select(sample), "net_input": inputs, **counts}
 
 
-class _Correlation:
-    """One of the correlations over the whole split."""
-
-    def __init__(self, score: Callable[[Numbers], float]) -> None:
-        self.score = score
-
-    def __call__(self, meters: MetersDict) -> float:
-        return meters["_gathered"].once(self.score)  # type: ignore[no-any-return]
-
-
-def _pearson(numbers: Numbers) -> float:
-    return round(scores.pearson(*numbers.T), 2)
-
-
-def _spearman(numbers: Numbers) -> float:
-    return round(scores.spearman(*numbers.T), 2)
-
-
-def _both(numbers: Numbers) -> float:
-    return round((_pearson(numbers) + _spearman(numbers)) / 2, 2)
+def _correlations(numbers: Numbers) -> dict[str, float]:
+    found = {
+        "pearson": round(scores.pearson(*numbers.T), 2),
+        "spearman": round(scores.spearman(*numbers.T), 2),
+    }
+    return {**found, "pearson_and_spearman": round(sum(found.values()) / 2, 2)}
 
 
 def _log_classification(logs: list[dict[str, Any]]) -> None:
@@ -240,6 +222,6 @@ def _log_classification(logs: list[dict[str, Any]]) -> None:
     positives = ("true_positives", "predicted_positives", "labelled_positives")
     if positives[0] in logs[0]:
         scores.log_sums(logs, positives)
-        accuracy = scores.Accuracy()
+        accuracy = partial(scores.accuracy, "")
         metrics.log_derived("f1", f1, priority=16)
         metrics.log_derived("acc_and_f1", lambda m: round((accuracy(m) + f1(m)) / 2, 2), priority=16)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ def best_spans(predictions: Tensor, max_tokens: int, max_spans: int) -> tuple[Te
 
     Args:
         predictions: from :meth:`fairseq_adv.objectives.spans.Spans.predict`.
-        max_tokens: maximum number of tokens in a span.
         max_spans: maximum number of spans; a short context has fewer.
 
     Returns:
@@ -61,8 +61,6 @@ def records(predictions: Tensor, sample: Sample, task: FairseqTask) -> Tensor:
     """What :func:`reduce` needs of a batch's windows, (windows, columns) fp64.
 
     Args:
-        predictions: of the batch.
-        sample: the batch.
         task: :class:`fairseq_adv.tasks.span_qa.SpanQATask`.
     """
     dataset: SpansDataset = task.dataset(sample["split"])
@@ -96,18 +94,12 @@ def reduce(logs: list[dict[str, Any]]) -> None:
     if any(one[:, _COLUMNS.index("has_impossible")].any() for one in found):
         names += ["best_em", "best_f1", "f1_answerable", "f1_unanswerable"]
     for name in names:
-        metrics.log_derived(name, _Score(name), priority=15)
+        metrics.log_derived(name, partial(_score, name), priority=15)
 
 
-class _Score:
-    """One of the scores of the whole split."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, meters: MetersDict) -> float:
-        found: dict[str, float] = meters["_gathered"].once(of_questions)
-        return round(found[self.name], 2)
+def _score(name: str, meters: MetersDict) -> float:
+    found: dict[str, float] = meters["_gathered"].once(of_questions)
+    return round(found[name], 2)
 
 
 def of_questions(records: Numbers) -> dict[str, float]:

@@ -6,6 +6,7 @@ Each tagged word counts once in the loss and in ``sample_size``; for perturbatio
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -104,17 +105,12 @@ class Tags(TokenLevel):
         each = [(f"_{one}", [one]) for one in types] if len(types) > 1 else []
         for suffix, of in [("", types), *each]:
             for number, name in enumerate(_SCORES):
-                metrics.log_derived(name + suffix, _Score(number, of), priority=16)
+                metrics.log_derived(name + suffix, partial(_score, number, of), priority=16)
 
 
-class _Score:
+def _score(number: int, types: list[str], meters: MetersDict) -> float:
     """Precision, recall or F1 over the whole split, from summing meters; NaN if a logit was NaN."""
-
-    def __init__(self, number: int, types: list[str]) -> None:
-        self.number, self.types = number, types
-
-    def __call__(self, meters: MetersDict) -> float:
-        if float(meters["_nnan"].sum):
-            return math.nan
-        counts = [sum(float(meters[f"_{name} of {one}"].sum) for one in self.types) for name in _COUNTS]
-        return round(scores_of(*counts)[self.number], 2)
+    if float(meters["_nnan"].sum):
+        return math.nan
+    counts = [sum(float(meters[f"_{name} of {one}"].sum) for one in types) for name in _COUNTS]
+    return round(scores_of(*counts)[number], 2)

@@ -60,7 +60,7 @@ class Retrieved:
     @property
     def text(self) -> str:
         """The documents as one text, joined by spaces; each ends with a full stop or its own mark."""
-        return " ".join(_ended(document) for document in self.documents)
+        return " ".join(one if one.rstrip(_CLOSING).endswith(_ENDS) else one + "." for one in self.documents)
 
 
 def retrieve(engine: TantivyIndex, question: str, choice: str, options: Options) -> Retrieved:
@@ -128,7 +128,3 @@ def is_junk(text: str, longest: int) -> bool:
         return True
     solid = [character for character in text if character != " "]
     return sum(map(str.isalpha, solid)) < 0.6 * len(solid)
-
-
-def _ended(document: str) -> str:
-    return document if document.rstrip(_CLOSING).endswith(_ENDS) else document + "."

@@ -15,7 +15,6 @@ def keep_class_names(cfg: Any, names: Sequence[str]) -> None:
     """Writes the names to ``cfg.class_names``, which the trainer saves.
 
     Args:
-        cfg: the task's options.
         names: the data's class names, in the order of the head's outputs.
 
     Raises:

@@ -243,8 +243,5 @@ def _report(split: str, dataset: RankingDataset, names: List[str]) -> None:
     ]
     logger.info(
         "%s: %s; %d candidates, the documents of %d truncated to fit",
-        split,
-        ", ".join(counts),
-        len(dataset.rows),
-        dataset.cut_rows,
-    )
+        split, ", ".join(counts), len(dataset.rows), dataset.cut_rows,
+    )  # fmt: skip

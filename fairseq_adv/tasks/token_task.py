@@ -26,8 +26,6 @@ class TokenTask(TokenizerTask):
     """A task whose model has a :class:`TokenHead`.
 
     Args:
-        cfg: the options.
-        tokenizer: the encoder's tokenizer.
         outputs: number of the head's outputs per token.
 
     Attributes:
@@ -74,8 +72,6 @@ class TokenHead(nn.Module):
     The model's ``forward`` calls it like its other heads.
 
     Args:
-        dim: width of the encoder.
-        outputs: number of outputs per token.
         dropout: fairseq's ``pooler_dropout``.
     """
 

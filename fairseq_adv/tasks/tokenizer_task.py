@@ -39,10 +39,6 @@ class TokenizerTaskConfig(FairseqDataclass):
 class TokenizerTask(FairseqTask):
     """A task over text.
 
-    Args:
-        cfg: the options.
-        tokenizer: the encoder's tokenizer.
-
     Attributes:
         mask_index: the id of ``<mask>``, which the encoder has but its dictionary file does not.
     """

@@ -95,7 +95,6 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
     """Reads the questions of a file.
 
     Args:
-        path: the file.
         answered: refuse questions without ``answers``.
     """
     content = json_object(path, "Download the file again.")

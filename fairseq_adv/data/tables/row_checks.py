@@ -63,15 +63,11 @@ def _read(splits: Sequence[CheckedRows]) -> tuple[npt.NDArray[np.bytes_], list[s
     for split in splits:
         for row, place in zip(split.texts, split.where):
             digests += hashlib.blake2b(json.dumps(row).encode(), digest_size=_DIGEST).digest()
-            empty += [place for text in row if not _is_visible(text)]
+            empty += [place for text in row if all(unicodedata.category(one) in _INVISIBLE for one in text)]
             nul += [place for text in row if "\0" in text]
     counts = (("texts without a visible character", empty), ("texts with NUL characters", nul))
     notes = [f"{what}: {len(places)}, the first at {places[0]}" for what, places in counts if places]
     return np.frombuffer(digests, dtype=f"S{_DIGEST}"), notes
-
-
-def _is_visible(text: str) -> bool:
-    return any(unicodedata.category(character) not in _INVISIBLE for character in text)
 
 
 def _look(name: str) -> str:

@@ -150,7 +150,6 @@ def in_pools_by_length(
         lengths: (all examples,) the lengths to sort by.
         tokens: (all examples,) what each example adds to ``max_tokens``.
         max_tokens: limit of a mini-batch; determines the pool size if ``max_sentences`` is not given.
-        max_sentences: the largest number of examples in a mini-batch.
     """
     batch = max_sentences or len(order) or 1
     if max_tokens and len(order):

@@ -103,7 +103,7 @@ def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> 
                 f"it with --label-map {shlex.quote(f'{name}={labels[0]}')}, or leave the row out."
             )
         example = Example(str(number), WordText.of(texts, attacked), labels.index(answer))
-        found.append(Attacked(example, _as_row, labels, _NAMES[len(texts)]))
+        found.append(Attacked(example, lambda texts: texts, labels, _NAMES[len(texts)]))
     return found
 
 
@@ -163,7 +163,3 @@ def _as_texts(question: Question) -> tuple[list[str], list[str], Row]:
         return replace(question, stem=now[0], choices=choices)
 
     return texts, names, row
-
-
-def _as_row(texts: Texts) -> Texts:
-    return texts
