@@ -248,3 +248,10 @@ def test_a_resumed_run_has_the_weights_that_half_precision_rounds(
     other = [torch.zeros_like(one) for one, _ in pairs]
     load_master_weights(resumed.trainer.optimizer, other)  # of other weights: left alone
     assert torch.equal(master_weights(resumed.trainer.optimizer)[0], pairs[0][0])
+    part = [one.clone() for one, _ in pairs]  # of which one number is of another weight
+    part[0].view(-1)[1] = float("nan")
+    (mine, *_), expected = master_weights(resumed.trainer.optimizer), pairs[0][0].clone()
+    mine.data.view(-1)[:2] += 1e-9
+    expected.view(-1)[1] = mine.view(-1)[1]
+    load_master_weights(resumed.trainer.optimizer, part)
+    assert torch.equal(mine, expected)

@@ -132,9 +132,10 @@ class InfoBERTCriterion(AdversarialMethod):
         for t in range(steps):
             last = t == steps - 1
             states = EncoderStates(batch.model)
-            with batch.no_sync(not last), replay, states.record():
-                # The gradient of the last pass ranks the words for the lower bound.
-                with delta.applied(not last or self.cfg.infobert_alpha > 0, defers=not last):
+            with batch.no_sync(not last), replay:
+                # The gradient of the last pass ranks the words for the lower bound. States are recorded in
+                # the forward pass alone: a backward pass may run layers again.
+                with states.record(), delta.applied(not last or self.cfg.infobert_alpha > 0, defers=not last):
                     predictions, loss = batch.forward()
                 total, gradient, bounds = self._regularised(batch, delta, states, loss, generator)
                 batch.backward(total / steps)

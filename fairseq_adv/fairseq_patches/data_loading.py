@@ -63,6 +63,8 @@ def _without_its_last(plain: Plain, self: Any, *words: Any, **options: Any) -> A
         self.skip_remainder_batch = is_asked
     if is_asked and iterator is not None:
         iterator.take(len(iterator) - 1)
+        if iterator.n and not iterator.has_next():
+            return None  # as when a position is past the end
     return iterator
 
 

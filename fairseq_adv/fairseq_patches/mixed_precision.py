@@ -102,14 +102,14 @@ def master_weights(optimizer: Any) -> list[Tensor]:
 
 @torch.no_grad()
 def load_master_weights(optimizer: Any, kept: Any) -> None:
-    """Continues with :func:`master_weights`, if they round to the weights that were loaded."""
+    """Continues with :func:`master_weights`, where they round to the weights that were loaded."""
     mine = master_weights(optimizer)
     if not isinstance(kept, list) or [getattr(one, "shape", None) for one in kept] != [m.shape for m in mine]:
         return
     for weight, one in zip(mine, kept):
         half = optimizer.fp16_params[0].dtype
-        if torch.equal(one.to(weight).to(half), weight.to(half)):
-            weight.copy_(one)
+        is_same = one.to(weight).to(half) == weight.to(half)
+        weight.copy_(torch.where(is_same, one.to(weight), weight))
 
 
 def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bool:

@@ -117,9 +117,11 @@ def _convert_position(position: dict[str, Any], there: Any, here: Any) -> None:
     done, old, new = position.get("iterations_in_epoch", 0), options_of(there), options_of(here)
     for size in ("batch_size", "max_tokens"):
         before, now = _per_iteration(old, size), _per_iteration(new, size)
-        if before and now and before != now and done:
+        if before == now or not done:
+            continue
+        position["version"] = 1  # to fairseq a position past the end is the end, then
+        if before and now:
             done = done * before // now
-            position["version"] = 1  # to fairseq a position past the end is the end, then
             break
     parts = new["optimization"].get("update_freq") or [1]
     together = parts[min(position.get("epoch", 1), len(parts)) - 1]
