@@ -404,6 +404,13 @@ def test_kept_masks_give_the_same_update_to_the_bit(
     assert torch.equal(kept, moved(data, method, *DROPOUT, *mode)) and kept.any()
 
 
+def test_what_has_not_been_run_is_told(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = built(data, "freelb")
+    run.criterion.cfg.ddp_backend = "fully_sharded"
+    type(run.criterion)(run.criterion.cfg, run.task)
+    assert "--ddp-backend fully_sharded is untested with --criterion freelb;" in caplog.text
+
+
 def test_masks_are_kept_on_a_cpu_but_not_with_recomputed_activations_or_compiled_layers(data: Path) -> None:
     run = built(data, "freelb")
     layers = ModelParts(run.model).dropout_layers
