@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Everything worth running on a CUDA GPU in half an hour, the most valuable first, in calls of a few minutes each.
+# Everything worth running on a CUDA GPU, the most valuable first, in calls of a few minutes each. The parts up to
+# peers-base-amp take a quarter of an hour at most, the others as long again.
 #
 #   benchmarks/gpu_day.sh prepare CARRIED      where there is network: wheels for the machine's Python, and texts
 #   benchmarks/gpu_day.sh OUT [--carried CARRIED] [--minutes N] [--jobs N] [--again] [--device cuda|cpu] [--tiny]
@@ -103,11 +104,12 @@ part() {  # part NAME MINUTES COMMAND …: runs it unless it was run or may not 
     [ "$(cat "$work/$name.status")" = 0 ] || failed_parts+=("$name")
     save
 }
-peers() {  # peers NAME MINUTES MODEL PRECISION SENTENCES: updates against fairseq's own and Hugging Face's
-    local rounds=7 updates=4
+peers() {  # peers NAME MINUTES MODEL PRECISION SENTENCES [SIDE …]: updates against fairseq's own and Hugging Face's
+    local rounds=7 updates=4 chosen=("${@:6}")
     [ -z "$tiny" ] || rounds=1 updates=1
+    [ $# -gt 5 ] || chosen=("${sides[@]}")
     part "$1" "$2" python benchmarks/peers.py "${texts[@]}" --model "$3" --precision "$4" --sentences "$5" \
-        --updates $updates --rounds $rounds --sides "${sides[@]}"
+        --updates $updates --rounds $rounds --sides "${chosen[@]}"
 }
 modes() { part "$1" "$2" python benchmarks/gpu_matrix.py "$work/modes" --jobs "$jobs" "${@:3}"; }
 profile() { part profile "$1" python benchmarks/gpu_profile.py "${texts[@]}" --trace "$work/trace.json.gz" "${@:2}"; }
@@ -181,6 +183,9 @@ else
     peers peers-base-fp16 2 base fp16 32
     profile 2 --model base --precision bf16 --sentences 32
     modes modes-single 3 --modes single --precisions fp32 fp16 bf16 amp
+    # A part of its own, since all of its sides fail without triton and a C++ compiler.
+    peers peers-base-compile 2 base bf16 32 freelb freelb-compile
+    peers peers-base-amp 2 base fp32 32 freelb-amp standard-amp smart-amp
     for half in bf16 fp16; do peers peers-large-$half 3 large $half 32; done
     peers peers-base-bf16-128 2 base bf16 128
     # Whichever cells are done when time is up are kept. Two processes share one GPU, on gloo.

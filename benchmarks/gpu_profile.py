@@ -45,8 +45,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def on_gpu(event: Any) -> bool:
-    """Whether the GPU did it: a kernel or a copy."""
-    return str(event.device_type).endswith("CUDA")
+    """Whether it is the GPU's own work, a kernel or a copy, and no range that record_function marks."""
+    return str(event.device_type).endswith("CUDA") and not getattr(event, "is_user_annotation", False)
 
 
 def gpu_ms(event: Any) -> float:
@@ -71,7 +71,7 @@ def summary(events: Sequence[Any], update_ms: float, lines: int) -> list[str]:
         lines: rows of each table.
     """
     kernels = [event for event in events if on_gpu(event)]
-    calls = [event for event in events if not on_gpu(event)]
+    calls = [event for event in events if not str(event.device_type).endswith("CUDA")]
     busy = sum(map(gpu_ms, kernels))
 
     def called(names: tuple[str, ...]) -> int:

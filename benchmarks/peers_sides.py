@@ -26,7 +26,7 @@ FAIRSEQ = {
     "freelb": [*OURS, "--criterion", "freelb", *FREELB],
     "standard": [*OURS, "--criterion", "standard"],
     "alum_vat": [*OURS, "--criterion", "alum_vat"],
-    "smart": [*OURS, "--criterion", "smart", "--store-ema", "--ema-decay", "0.99"],
+    "smart": [*OURS, "--criterion", "smart", "--store-ema", "--ema-fp32", "--ema-decay", "0.99"],
     "fairseq": [*THEIRS, "--criterion", "sentence_prediction"],
 }
 HUGGING_FACE = {"hf-eager": "eager", "hf-sdpa": "sdpa"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from emulated_gpu import POSSIBLE, emulated
 from fairseq.optim import FairseqBMUF
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
@@ -129,6 +130,21 @@ def test_operations_outside_the_passes_don_t_grow_with_the_layers(data: Path, mo
         ours = ("copy_", "mul_", "zero_", "add_", "linalg_vector_norm", "_to_copy")
         counts.append(sum(operations.found[f"aten::{name}"] for name in ours))
     assert counts[0] == counts[1], operations.found
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="needs torch 2.4 or newer, and no GPU")
+@pytest.mark.parametrize("mode", [[], ["--amp"]], ids=["fp32", "amp"])
+def test_a_factor_on_the_gpu_is_one_operation_without_a_wait(data: Path, mode: list[str]) -> None:
+    with emulated() as gpu:
+        run = build([word for word in train_args(data, None, "standard", *mode) if word != "--cpu"])
+        optimizer = run.trainer.optimizer
+        for weight in optimizer.params:
+            weight.grad = torch.full_like(weight, 2.0)
+        factor = torch.full((), 0.25, dtype=torch.float64, device="cuda")
+        with gpu.watched() as seen:
+            optimizer.multiply_grads(factor)
+        assert not seen.waits and sum(seen.operations.values()) <= 2, seen
+        assert all(bool((weight.grad == 0.5).all()) for weight in optimizer.params)
 
 
 def test_a_weight_without_a_gradient_gets_zeros(data: Path) -> None:

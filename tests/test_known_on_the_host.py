@@ -13,7 +13,9 @@ import pytest
 import torch
 from fairseq import utils
 from support import ADVERSARIAL, batch, build, train_args, write_corpus, write_task, write_wsc
+from torch import nn
 
+from fairseq_adv.models.transformers_models import states_at
 from fairseq_adv.perturbation import geometry, host_copies
 from fairseq_adv.perturbation.geometry import Groups
 from fairseq_adv.perturbation.host_copies import host_copy, known_places, places, with_host_copy
@@ -129,6 +131,20 @@ def test_the_masked_positions_of_the_head_are_the_same(tmp_path: Path) -> None:
         found.append((logits, gradient))
     assert len(found[0][0]) == int(mask.sum()) > 3
     assert all(torch.equal(a, b) for a, b in zip(*found))
+
+
+def test_an_encoder_of_transformers_looks_for_no_known_places() -> None:
+    class Encoder(nn.Module):
+        def forward(self, states: torch.Tensor) -> dict[str, torch.Tensor]:
+            return {"last_hidden_state": states}
+
+    states, mask = torch.randn(2, 2, 3), torch.tensor([[True, False], [True, True]])
+    other = torch.tensor([[False, True], [True, True]])  # shows who was asked
+    encoder, told = Encoder(), known(mask.clone(), other)
+    places(told)
+    for chosen, expected in ((mask, mask), (told, other)):
+        with states_at(encoder, chosen):
+            assert torch.equal(encoder(states)["last_hidden_state"], states[expected].unsqueeze(0))
 
 
 def test_places_are_looked_for_once() -> None:

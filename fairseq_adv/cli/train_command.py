@@ -114,6 +114,9 @@ def train_command(
     else:
         options.fill({"--distributed-world-size": "1"})  # fairseq's default is all GPUs: a larger batch
         workers = max(options.number("--distributed-world-size"), 1)
+    if workers > 1 and options.value("--ddp-backend", "pytorch_ddp") in ("pytorch_ddp", "c10d"):
+        # RoBERTa's LM head, which most tasks don't use, ended the second update.
+        options.fill({"--find-unused-parameters": ""}, unless=("--checkpoint-activations",))
     _fill_schedule(options, kind, folders, workers, method)
     options.fill({"--clip-norm": "1.0"})
     options.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import fields
@@ -48,6 +49,7 @@ from fairseq_adv.training.compiled_layers import check_compile, compile_layers
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
 
+logger = logging.getLogger(__name__)
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
 FIRST_UPDATE = "first_update"  # fairseq's meters of this name; checkpoints contain them
 
@@ -115,6 +117,11 @@ class Method(FairseqCriterion):
             raise DataError(
                 f"--ddp-backend fully_sharded with --criterion {cfg._name}: some of its passes freeze the "
                 "weights, which is untested with flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
+            )
+        if str(cfg.ddp_backend) == "fully_sharded":
+            logger.warning(
+                f"--ddp-backend fully_sharded is untested with --criterion {cfg._name}; legacy_ddp and "
+                "pytorch_ddp are tested"
             )
         super().__init__(task)
         self.cfg = cfg

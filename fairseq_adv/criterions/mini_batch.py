@@ -19,6 +19,7 @@ from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
 from fairseq_adv.perturbation.passes import frozen_parameters, no_sync, reduced_with
+from fairseq_adv.training.compiled_layers import has_compiled_layers
 
 Start = Callable[[Tensor, int], Tensor]  # makes delta_0, see Perturbation
 
@@ -52,11 +53,12 @@ class ModelParts:
     @cached_property
     def dropout_layers(self) -> list[nn.Module]:
         """The layers whose masks :class:`DropoutReplay` keeps: those of a model on a CPU; none with
-        activation checkpointing, which computes twice in order to keep less.
+        activation checkpointing, which computes twice in order to keep less, nor with ``--compile``, since a
+        replaced method within a compiled layer has it compiled again.
         """
         modules = list(self.model.modules())
         recomputed = any(hasattr(module, "precheckpoint_forward") for module in modules)
-        if recomputed or self.weights[0].device.type != "cpu":
+        if recomputed or has_compiled_layers(self.model) or self.weights[0].device.type != "cpu":
             return []
         return [module for module in modules if type(module) in (FairseqDropout, nn.Dropout)]
 

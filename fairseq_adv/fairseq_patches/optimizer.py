@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from fairseq.optim import FairseqOptimizer
+from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 from fairseq.trainer import Trainer
 from torch import Tensor, nn
@@ -49,6 +50,8 @@ def _adapt(optimizer: Any) -> None:
     for name, function in _OF_FP32.items():
         if getattr(type(inner), name) is getattr(FairseqOptimizer, name):  # not one of its own, as BMUF has
             setattr(inner, name, partial(function, inner, getattr(inner, name)))
+    if isinstance(optimizer, AMPOptimizer):  # the trainer calls its own, which goes around the inner one's
+        optimizer.multiply_grads = partial(_multiply, optimizer, optimizer.multiply_grads)
     if isinstance(optimizer, FP16Optimizer):
         for name, function in _OF_FP16.items():
             setattr(optimizer, name, partial(function, optimizer, getattr(optimizer, name)))
@@ -63,10 +66,11 @@ def _gradients(weights: Sequence[nn.Parameter]) -> list[Tensor] | None:
 
 def _multiply(optimizer: Any, plain: Plain, c: Any) -> None:
     gradients = _gradients(list(optimizer.params))
-    if gradients is None or (isinstance(c, Tensor) and c.device.type != "cpu"):
-        plain(c)  # a factor on the GPU is not read
-    else:
-        torch._foreach_mul_(gradients, float(c))
+    if gradients is None:
+        plain(c)
+    else:  # a factor on the GPU, as with several workers, is not read
+        is_on_gpu = isinstance(c, Tensor) and c.device.type != "cpu"
+        torch._foreach_mul_(gradients, c.float() if is_on_gpu else float(c))
 
 
 def _clip(

@@ -32,7 +32,7 @@ NAME = ".running"
 # In seconds. A killed process may take a while to go away; the node from which a job was requeued may be cut
 # off from its scheduler and not know; a network file system may show a new file late.
 PATIENCE = 10.0
-PATIENCE_WITH_ITSELF = 600.0
+PATIENCE_WITH_ITSELF = 480.0  # the other workers wait for rank 0, and NCCL lets them wait for 600
 PATIENCE_WITH_FILES = 30.0
 
 _held: list[IO[str]] = []  # files that stay open while they are locked

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.distributed import DistributedTimeoutWrapper
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.trainer import Trainer
@@ -44,13 +45,19 @@ def stop_on_a_signal() -> None:
 
     fairseq_cli/train.py, lines 246 and 360: ``train``, and ``validate_and_save``, which it calls after each
     update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others through the sums that all
-    workers exchange in each update anyway.
+    workers exchange in each update anyway. fairseq/distributed/distributed_timeout_wrapper.py, line 38:
+    ``--heartbeat-timeout`` sends one SIGINT, for which a run that hangs would never end; now it kills.
 
     Signals that already have another handler keep it. Without a signal nothing changes for any criterion.
     """
     replace_in_training("train", _train_listening)
     replace_in_training("validate_and_save", _save_and_leave)
     replace(Trainer, "_aggregate_logging_outputs", _tell_other_workers)
+    replace(DistributedTimeoutWrapper, "__init__", _kill_a_hanging_run)
+
+
+def _kill_a_hanging_run(plain: Plain, self: Any, *args: Any, **options: Any) -> None:
+    plain(self, *args, **{"signal": signal.SIGKILL, **options})
 
 
 def _train_listening(plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:

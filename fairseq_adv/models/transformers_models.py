@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import check_special, check_words, special_ids, vocabulary_rows
 from fairseq_adv.perturbation import EncoderParts
+from fairseq_adv.perturbation.host_copies import known_places
 from fairseq_adv_compat.model_size import ModelSize
 from fairseq_adv_compat.plain_options import Refused
 
@@ -361,7 +362,8 @@ def states_at(encoder: nn.Module, chosen: Tensor | None) -> Iterator[None]:
 
     def choose(module: nn.Module, inputs: Any, output: Any) -> Any:
         if chosen is not None:
-            output["last_hidden_state"] = output["last_hidden_state"][chosen].unsqueeze(0)
+            there: Any = known_places(chosen) or chosen  # a GPU waits to count a mask's entries
+            output["last_hidden_state"] = output["last_hidden_state"][there].unsqueeze(0)
         return output
 
     with encoder.register_forward_hook(choose):

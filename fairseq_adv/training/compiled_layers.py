@@ -69,6 +69,11 @@ def compile_layers(model: nn.Module) -> None:
         layer.forward = partial(_forward, layer)
 
 
+def has_compiled_layers(model: nn.Module) -> bool:
+    """Whether :func:`compile_layers` was called for this model."""
+    return any(getattr(vars(module).get("forward"), "func", None) is _forward for module in model.modules())
+
+
 def _forward(
     layer: Any, x: Tensor, encoder_padding_mask: Tensor | None, attn_mask: Tensor | None = None
 ) -> Any:
@@ -105,7 +110,7 @@ class _TorchCompile(NamedTuple):
     whole: Callable[..., Any]
     first: Callable[..., Any]
     mark_dynamic: Callable[[Tensor, list[int]], None]
-    failed: type[Exception]
+    failed: tuple[type[Exception], ...]
 
 
 @cache
@@ -113,7 +118,7 @@ def _torch_compile() -> _TorchCompile:
     """Sets up torch.compile, whose import takes seconds, in the first training pass."""
     import torch._dynamo
     import torch._functorch.config
-    from torch._dynamo.exc import BackendCompilerFailed
+    from torch._dynamo import exc
 
     # A compiled layer must not be cut into DDP's buckets: what is compiled is smaller than they are.
     torch._dynamo.config.optimize_ddp = False
@@ -122,5 +127,7 @@ def _torch_compile() -> _TorchCompile:
     torch._functorch.config.donated_buffer = False
     if CACHE_TAG not in torch.compiler.config.cache_key_tag:
         torch.compiler.config.cache_key_tag += CACHE_TAG
+    # A missing triton is one of the latter only.
+    failed = (exc.BackendCompilerFailed, getattr(exc, "ShortenTraceback", exc.BackendCompilerFailed))
     whole, first = (torch.compile(part, **HOW) for part in (_whole, _first))
-    return _TorchCompile(whole, first, torch._dynamo.maybe_mark_dynamic, BackendCompilerFailed)
+    return _TorchCompile(whole, first, torch._dynamo.maybe_mark_dynamic, failed)

@@ -19,9 +19,9 @@ from packaging.utils import canonicalize_name
 from support import run_command, slow
 
 ORDER = [
-    "tests", "peers-base-bf16", "peers-base-fp16", "profile", "modes-single", "peers-large-bf16",
-    "peers-large-fp16", "peers-base-bf16-128", "modes-pytorch_ddp", "modes-checkpoint-activations",
-    "modes-layerdrop", "modes-update-freq", "modes-all",
+    "tests", "peers-base-bf16", "peers-base-fp16", "profile", "modes-single", "peers-base-compile",
+    "peers-base-amp", "peers-large-bf16", "peers-large-fp16", "peers-base-bf16-128", "modes-pytorch_ddp",
+    "modes-checkpoint-activations", "modes-layerdrop", "modes-update-freq", "modes-all",
 ]  # fmt: skip
 # In place of every program that gpu_day.sh runs: it says what it was told, and fails or dawdles if asked to.
 STUB = """#!/bin/bash
@@ -103,6 +103,7 @@ def test_parts_run_in_their_order_and_none_runs_twice(day: Day) -> None:
     summary = day.kept("summary.md")
     assert re.findall(r"^## (\S+) \(exit status 0\)", summary, re.MULTILINE) == ORDER
     assert "--precision bf16 --sentences 128" in summary and "--sides freelb standard" in summary
+    assert "--precision fp32 --sentences 32 --updates 4 --rounds 7 --sides freelb-amp standard-amp" in summary
     again = day()
     assert (again.returncode, ran(again)) == (0, [])
     assert day.kept("summary.md") == summary

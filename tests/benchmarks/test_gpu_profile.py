@@ -29,6 +29,7 @@ def test_the_share_of_the_gpu_is_that_of_its_kernels_and_counted_once(main: Scri
         event("aten::mm", 40, 3000, 12000), event("aten::item", 2, 10), event("cudaLaunchKernel", 90, 900),
         event("cuLaunchKernelEx", 10, 50), event("cudaStreamSynchronize", 7, 4000),
         event("gemm", 40, 0, 12000), event("dropout", 60, 0, 3000),
+        event("forward", 3, 0, 14000, is_user_annotation=True),  # the kernels' time once more
     ]  # fmt: skip
     text = main.module.summary(events, 20.0, 2)
     assert text[0] == (

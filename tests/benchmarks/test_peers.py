@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from emulated_gpu import POSSIBLE, emulated
+from support import slow
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import peers
@@ -49,6 +51,18 @@ def test_a_turn_has_the_epochs_lengths() -> None:
 def test_the_share_of_real_tokens() -> None:
     side = peers_sides.Side([[0, 1], [2]], lambda batch: None, np.array([2, 4, 5]))
     assert side.real_share() == pytest.approx(11 / 13)
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="needs a torch from 2.4 on, and no GPU")
+@pytest.mark.parametrize("precision", ["fp16", slow("bf16")])
+def test_our_sides_run_in_half_precision(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], precision: str
+) -> None:
+    monkeypatch.setitem(peers_sides.MODELS, "minilm", (1, 8, 8, 1, 50))
+    words = ["random:6", "--precision", precision, "--sides", *peers_sides.FAIRSEQ, "--sentences", "2"]
+    with emulated():
+        status = peers.main([*words, "--updates", "1", "--rounds", "1"])
+    assert status == 0, capsys.readouterr().err
 
 
 @pytest.mark.slow  # encoders of MiniLM's size

@@ -323,14 +323,19 @@ def test_several_workers(
     on_cpu = shown("--cpu", "--batch-size", "4")
     assert on_cpu[1:4] == ["--standalone", "--nproc_per_node", "2"] and on_cpu[0].endswith("torchrun")
     assert on_cpu[4].endswith("fairseq-train") and "gloo" in on_cpu
+    assert "--find-unused-parameters" not in on_cpu
     assert TrainOptions(on_cpu).value("--total-num-update") == "9"
     on_gpus = shown("--batch-size", "4")
     assert on_gpus[0] == "fairseq-train" and TrainOptions(on_gpus).value("--distributed-world-size") == "2"
     assert TrainOptions(on_gpus).value("--total-num-update") == "9"
+    assert "--find-unused-parameters" in on_gpus
+    assert "--find-unused-parameters" not in shown("--ddp-backend", "legacy_ddp")
     assert not (tmp_path / "none").exists()
     under = dict.fromkeys(("MASTER_ADDR", "MASTER_PORT", "RANK"), "0")
     found = options_of(data, encoder, WORLD_SIZE="6", **under)
     assert found["--total-num-update"] == "3" and "--distributed-world-size" not in found
+    assert "--find-unused-parameters" in found
+    assert "--find-unused-parameters" not in options_of(data, encoder, WORLD_SIZE="1", **under)
 
 
 # --- runs

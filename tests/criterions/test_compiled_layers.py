@@ -5,6 +5,7 @@ The default lane traces forward and backward without generating code; the slow o
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,12 +92,37 @@ def test_it_keeps_to_other_options(folders: dict[str, Path], words: list[str]) -
 
 
 @pytest.mark.slow
+def test_dropout_adds_no_graphs(folders: dict[str, Path]) -> None:
+    """Kept masks would replace methods within the layers in each pass, which compiles them again."""
+    words, found = [*OPTIONS["freelb"], *DESCENT, "--compile"], []
+    for more in ([], DROPOUT):
+        run = run_of(folders, "classes", "freelb", *words, *more)
+        before = graphs()
+        updates(run)
+        found.append(graphs() - before)
+        torch._dynamo.reset()
+    assert found[0] == found[1] > 0
+
+
+@pytest.mark.slow
 def test_other_lengths_and_validation_compile_nothing_more(folders: dict[str, Path]) -> None:
     run = compare(folders, "classes", "freelb", *DROPOUT)
     before = graphs()
     change(run, [0, 2, 5], [1, 3, 4])
     run.trainer.valid_step(batch(run, [0, 1, 2], "valid"))
     assert graphs() == before
+
+
+def test_a_missing_triton_is_named(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor.exc import TritonMissing
+
+    def backend(*args: Any) -> Any:
+        raise TritonMissing(sys._getframe())
+
+    monkeypatch.setattr(compiled_layers, "HOW", {"backend": backend})
+    run = run_of(folders, "classes", "freelb", *OPTIONS["freelb"], *DESCENT, "--compile")
+    with pytest.raises(ValueError, match=r"fails here .Cannot find a working triton.* triton; or leave"):
+        change(run)
 
 
 def test_what_it_cant_do_is_refused(folders: dict[str, Path]) -> None:

@@ -33,6 +33,7 @@ from criterions.restated import (
     run_of,
 )
 from fairseq_adv.criterions.mini_batch import ModelParts
+from fairseq_adv.training.compiled_layers import compile_layers
 
 LAYERDROP = ["--encoder-layerdrop", "0.5", "--encoder-layers", "4"]
 # Memory-efficient fp16 takes no SGD; Adam with this eps is gradient descent with a rate of 0.5.
@@ -403,11 +404,21 @@ def test_kept_masks_give_the_same_update_to_the_bit(
     assert torch.equal(kept, moved(data, method, *DROPOUT, *mode)) and kept.any()
 
 
-def test_masks_of_dropout_layers_are_kept_on_a_cpu_but_not_with_recomputed_activations(data: Path) -> None:
+def test_what_has_not_been_run_is_told(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = built(data, "freelb")
+    run.criterion.cfg.ddp_backend = "fully_sharded"
+    type(run.criterion)(run.criterion.cfg, run.task)
+    assert "--ddp-backend fully_sharded is untested with --criterion freelb;" in caplog.text
+
+
+def test_masks_are_kept_on_a_cpu_but_not_with_recomputed_activations_or_compiled_layers(data: Path) -> None:
     run = built(data, "freelb")
     layers = ModelParts(run.model).dropout_layers
     assert len(layers) == 2 * 3 + 2 and layers[0] is run.model.encoder.sentence_encoder.dropout_module
     checkpoint_wrapper(run.model.encoder.sentence_encoder.layers[1])
+    assert not ModelParts(run.model).dropout_layers
+    run = built(data, "freelb")
+    compile_layers(run.model)
     assert not ModelParts(run.model).dropout_layers
 
 

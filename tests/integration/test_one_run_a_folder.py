@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support import command, fairseq_train, start_command, train_args, write_task
 
+from fairseq_adv.fairseq_patches import save_dir_lock
 from integration.test_faults import train_with
 
 
@@ -42,6 +43,11 @@ def test_the_second_of_two_runs_refuses(tmp_path: Path, args: list[str]) -> None
         first.wait()
     again = fairseq_train(*args, "--max-update", "1")  # the kernel has given the lock back
     assert "done training" in again.stdout
+
+
+def test_rank_0_gives_up_before_nccl_ends_the_others() -> None:
+    """They wait in a collective operation, for ten minutes at most."""
+    assert save_dir_lock.PATIENCE_WITH_ITSELF + 60 <= 600
 
 
 def test_a_run_that_saves_nothing_needs_no_folder_of_its_own(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from fairseq.dataclass.configs import CheckpointConfig
-from support import ADVERSARIAL, VIRTUAL, fairseq_train, slow, train_args, weights, write_task
+from support import ADVERSARIAL, VIRTUAL, fairseq_train, run_command, slow, train_args, weights, write_task
 
 from fairseq_adv.fairseq_patches.signals import _why_not_resumable
 from integration.test_faults import assert_alike, train_with
@@ -120,3 +121,16 @@ def test_a_run_that_can_not_be_resumed_says_why(changed: dict[str, Any], why: st
         setattr(how, name, value)
     told = _why_not_resumable(how)
     assert why in told and bool(why) == bool(told)
+
+
+def test_heartbeat_timeout_ends_a_run_that_hangs() -> None:
+    program = "\n".join([
+        "import fairseq_adv.plugin, time, torch",
+        "from fairseq.distributed import DistributedTimeoutWrapper",
+        "from fairseq_adv.fairseq_patches.signals import _listen",
+        "_listen()",
+        "DistributedTimeoutWrapper(torch.nn.Identity(), timeout=1)(0)",
+        "time.sleep(20)",
+    ])  # fmt: skip
+    done = run_command(sys.executable, "-c", program)
+    assert done.returncode == -signal.SIGKILL and "not making progress in 1 seconds" in done.stderr
