@@ -105,10 +105,11 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
 
 
 def first_word(lines: Iterable[str]) -> List[str]:
-    """The columns of the first line that is certainly a word's, as it doesn't begin with #; empty if there is
-    none."""
+    """The columns of the first line that is a word for certain: it doesn't begin with #, or ends in a tag.
+    Empty if there is none."""
     rows = (cells_of(line.lstrip("\ufeff")) for line in lines)
-    return next((cells for cells in rows if cells and cells[0] != DOCUMENT and cells[0][:1] != "#"), [])
+    words = (cells for cells in rows if cells and cells[0] != DOCUMENT)
+    return next((cells for cells in words if cells[0][:1] != "#" or is_tag(cells[-1])), [])
 
 
 def is_comment(line: str, cells: List[str], columns: int) -> bool:
