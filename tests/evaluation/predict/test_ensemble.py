@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,20 @@ MISMATCHES = [
 def test_members_that_differ_are_refused_by_row(changes: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
         join([classes(), classes("b", **changes)])
+
+
+def test_members_with_other_texts_are_refused(tmp_path: Path) -> None:
+    """Their ids are the numbers 0, 1, … as well."""
+    none = np.array([""] * 3)
+    a = classes(made_from={"rows (sha256)": "1"})
+    b = classes("b", made_from={"rows (sha256)": "2"})
+    with pytest.raises(DataError, match="b: has scores of other rows than a"):
+        join([a, b])
+    join([a, replace(b, gold=none)])  # the labels are hashed, too
+    with pytest.raises(DataError, match="b: has scores of other rows than a"):
+        join([replace(a, gold=none), replace(b, gold=none)])
+    join([a, classes("b")])  # of an earlier version
+    join([a, classes("b", made_from={"input file (sha256)": "2"})])
 
 
 def test_a_row_too_many_is_named() -> None:
