@@ -57,6 +57,8 @@ def test_a_temperature_changes_probabilities_alone(
     words = ["--data", folder / "data", "--cpu"]
     before, both = answers(checkpoint), answers(checkpoint, tmp_path / "b.pt")
     plain = run["validate"](checkpoint, *words)
+    valid = [*words, "--split", "valid", "--out", tmp_path / "out", "--json"]
+    uncalibrated = json.loads(run["predict"](checkpoint, *valid).stdout)
     refused = run["validate"](checkpoint, *words, "--split", "test", "--calibrate")
     assert refused.returncode == 2 and "a temperature is fitted on a validation split" in refused.stderr
     done = run["validate"](checkpoint, *words, "--calibrate")
@@ -72,8 +74,11 @@ def test_a_temperature_changes_probabilities_alone(
     assert np.abs(shares(after) - shares(before)).max() > 1e-3
     assert answers(checkpoint, tmp_path / "b.pt") == both  # an ensemble has no temperature
     # predict on a split, and again from the scores that it kept
-    valid = [*words, "--split", "valid", "--out", tmp_path / "out", "--json"]
     found = [json.loads(run["predict"](checkpoint, *valid).stdout) for _ in range(2)]
+    # and from these alone; the first of them were made before the temperature
+    scores = next((tmp_path / "out" / "scores").iterdir())
+    words_alone = ["--split", "valid", "--out", tmp_path / "alone", "--json", "--scores", scores]
+    assert json.loads(run["predict"](*words_alone).stdout)["ece"] == found[0]["ece"] != uncalibrated["ece"]
     again = json.loads(run["validate"](checkpoint, *words, "--json").stdout)
     assert found[0] == found[1] and found[0]["confusion"] == again["confusion"]
     assert found[0]["ece"] == pytest.approx(again["calibrated_ece"], abs=1e-5)

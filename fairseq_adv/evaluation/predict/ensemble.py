@@ -19,6 +19,7 @@ from fairseq.data import FairseqDataset
 from fairseq_adv.data.checked_json import parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, breaks_a_line
+from fairseq_adv.data.temperature import TEMPERATURE
 from fairseq_adv.evaluation.calibration import softmax
 from fairseq_adv.evaluation.trained import Trained
 
@@ -102,6 +103,7 @@ class Scores:
             "task": self.task,
             "split": self.split,
             "made_from": dict(self.made_from),
+            "temperature": self.temperature,
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         with atomic_open(path) as file:
@@ -123,6 +125,9 @@ class Scores:
                     raise ValueError("another format")
                 kind, task, split = about["kind"], about["task"], about["split"]
                 made_from = dict(about["made_from"])
+                temperature = about.get("temperature", 1.0)  # earlier versions wrote none
+                if not TEMPERATURE[1](temperature):
+                    raise ValueError(f"its temperature must be {TEMPERATURE[0]}")
         except (
             ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, zlib.error,
             zipfile.BadZipFile,
@@ -130,7 +135,9 @@ class Scores:
             raise DataError(
                 f"{path}: not a file of scores ({error}). Pass an .npz written by fairseq-adv predict."
             ) from error
-        return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
+        return Scores(
+            kind, task, split, **arrays, made_from=made_from, name=str(path), temperature=float(temperature)
+        )
 
 
 @dataclass(frozen=True)

@@ -127,11 +127,17 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
         if not differences(made_from, before):
             logger.info("%s: scores already in %s", path, file)
             made_from.update(examples.texts)
-            return replace(scores, made_from=made_from, temperature=read_temperature(path))
+            kept = replace(scores, made_from=made_from, temperature=read_temperature(path))
+            if (kept.made_from, kept.temperature) != (scores.made_from, scores.temperature):
+                kept.save(file)
+            return kept
     scores = examples.decode(load_model(path, state, kind.task, how), True)
-    scores = replace(scores, task=of.name, split=split, made_from={**made_from, **examples.texts})
+    made_from.update(examples.texts)
+    scores = replace(
+        scores, task=of.name, split=split, made_from=made_from, temperature=read_temperature(path)
+    )
     scores.save(file)
-    return replace(scores, temperature=read_temperature(path))
+    return scores
 
 
 def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> Any:

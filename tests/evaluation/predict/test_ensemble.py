@@ -15,19 +15,15 @@ from fairseq_adv.evaluation.predict.ensemble import Scores, join
 
 
 def test_a_file_gives_back_what_was_written_without_pickle(tmp_path: Path) -> None:
-    for scores in (classes(), choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [3, 2, 1]])):
+    for scores in (classes(temperature=2.5), choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [3, 2, 1]])):
         path = tmp_path / "scores" / f"{scores.kind}.npz"
         scores.save(path)
         found = Scores.load(path)
         for name in ("ids", "labels", "log_probs", "raw", "gold"):
             assert (getattr(found, name) == getattr(scores, name)).all()
             assert getattr(found, name).dtype.hasobject is False
-        assert (found.kind, found.task, found.split, found.made_from) == (
-            scores.kind,
-            scores.task,
-            scores.split,
-            scores.made_from,
-        )
+        for name in ("kind", "task", "split", "made_from", "temperature"):
+            assert getattr(found, name) == getattr(scores, name)
         assert [p.name for p in path.parent.iterdir() if p.name.endswith(".tmp")] == []
 
 
@@ -36,7 +32,8 @@ def test_a_file_that_would_unpickle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("index\tprediction\n")
     classes().save(tmp_path / "cut.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-60])
-    for name in ("bad.npz", "text.npz", "cut.npz"):
+    classes(temperature=0.0).save(tmp_path / "cold.npz")
+    for name in ("bad.npz", "text.npz", "cut.npz", "cold.npz"):
         with pytest.raises(DataError, match=f"{name}: not a file of scores"):
             Scores.load(tmp_path / name)
     with pytest.raises(DataError, match=r"none\.npz: no such file"):
