@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import glue_samples
 import numpy as np
@@ -90,6 +92,31 @@ def test_no_temperature_is_fitted_to_no_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.pt has no classes of texts"):
         calibrate(tmp_path / "a.pt", unknown, "valid")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("logits", "right", "message"),
+    [
+        ([[3.0, 0], [0, 1]], [0, 1], "the temperature 0.05 is a bound"),  # all are right
+        ([[3.0, 0], [0, 1]], [1, 0], "the temperature 20 is a bound"),
+        ([[1.0, 1], [2, 2]], [1, 0], "the temperature 0.05 is a bound"),  # any would do
+        ([[math.nan, 0], [0, 1]], [0, 1], None),
+        ([[3.0, 0], [0, 1], [2, 0]], [0, 1, 1], ""),
+    ],
+)
+def test_a_temperature_that_means_nothing_is_told_or_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, logits: list[Any], right: list[int], message: str | None
+) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"weights")
+    found = Validated({}, ["0", "1"], np.array(logits, np.float32), np.array(right))
+    if message is None:
+        with pytest.raises(DataError, match=r"--calibrate: .*a\.pt: the logits are not finite"):
+            calibrate(path, found, "valid")
+        assert not temperature_file(path).exists()
+    else:
+        calibrate(path, found, "valid")
+        assert len(caplog.messages) == bool(message) and message in caplog.text
 
 
 def test_the_report_is_that_of_the_logits(folder: Path, run: dict[str, CommandMain]) -> None:

@@ -15,7 +15,8 @@ from fairseq_adv.evaluation.predict.ensemble import Scores, join
 
 
 def test_a_file_gives_back_what_was_written_without_pickle(tmp_path: Path) -> None:
-    for scores in (classes(temperature=2.5), choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [3, 2, 1]])):
+    ranked = choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [3, 2, 1]])
+    for scores in (classes(temperature=2.5), ranked):
         path = tmp_path / "scores" / f"{scores.kind}.npz"
         scores.save(path)
         found = Scores.load(path)
