@@ -156,8 +156,8 @@ def calibrate(path: Path, validated: Validated, split: str) -> float:
         raise DataError(f"--calibrate: {path}: {error}. Did the training diverge?") from error
     if not LOWEST * 1.001 < temperature < HIGHEST / 1.001:
         logger.warning(
-            "%s: the temperature %g is a bound (%g to %g): these %d rows don't tell the best one. Calibrate on "
-            "more rows, or remove %s",
+            "%s: the temperature %g is a bound (%g to %g): these %d rows don't tell the best one. Calibrate "
+            "on more rows, or remove %s",
             path, temperature, LOWEST, HIGHEST, len(validated.right), temperature_file(path),
         )  # fmt: skip
     save_temperature(path, temperature, {"split": split, "rows": len(validated.right)})
