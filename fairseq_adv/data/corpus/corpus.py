@@ -111,9 +111,12 @@ class Corpus:
                     "another output folder."
                 )
 
-    def write(self, shard: int, reading: Reading) -> None:
+    def write(self, shard: int, reading: Reading, overwrite: bool = False) -> None:
         """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept, but
         not one with replaced bytes if that is not allowed any more."""
+        if self.done(shard, overwrite):  # another run may have made it since this one was planned
+            reading.progress(self.size(shard))
+            return
         folder = self.folder(shard)
         cache = WordCache(self.tokenizer)
         with workspace(folder, self.made_from(shard), resumes=True) as space:
