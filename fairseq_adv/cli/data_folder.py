@@ -13,7 +13,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import find_squad, read_squad, squad_files
 from fairseq_adv.data.tables.split_files import find_split_file, split_files
 from fairseq_adv.data.tables.table_files import read_table
-from fairseq_adv.data.tags.columns import ENDINGS, cells_of, is_comment, read_rows
+from fairseq_adv.data.tags.columns import ENDINGS, first_word, read_rows
 from fairseq_adv.data.tags.schemes import is_tag
 from fairseq_adv.data.workspace import read_manifest
 
@@ -176,8 +176,7 @@ def _find_tagged(folder: Path) -> Path | None:
     if path is None:
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
-        rows = (cells_of(line.strip("\ufeff\n")) for line in file)
-        cells = next((cells for cells in rows if cells and not is_comment(cells)), [])
+        cells = first_word(line.rstrip("\n") for line in file)
     return path if len(cells) > 1 and is_tag(cells[-1]) else None
 
 

@@ -17,7 +17,7 @@ from fairseq_adv.data.io import atomic_write, decoded, sha256_of
 logger = logging.getLogger(__name__)
 
 LOWEST, HIGHEST = 0.05, 20.0
-_TEMPERATURE: Kind = (
+TEMPERATURE: Kind = (
     f"a number from {LOWEST} to {HIGHEST:g}",
     lambda value: is_number(value) and LOWEST <= value <= HIGHEST,
 )
@@ -53,7 +53,7 @@ def read_temperature(checkpoint: Path) -> float:
     with path.open("rb") as file:
         text = decoded(file.read(_MOST), path)
     again = "Remove it, or write it again with fairseq-adv validate --calibrate."
-    content = checked_object(text, {"temperature": _TEMPERATURE, "checkpoint": TEXT}, str(path), again)
+    content = checked_object(text, {"temperature": TEMPERATURE, "checkpoint": TEXT}, str(path), again)
     if content["checkpoint"] != sha256_of(checkpoint):
         logger.warning("%s: belongs to another checkpoint of this name, so it isn't used. %s", path, again)
         return 1.0

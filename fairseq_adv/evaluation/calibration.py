@@ -43,7 +43,12 @@ def fit_temperature(logits: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
     Args:
         logits: (n, C).
         right: (n,) the right class.
+
+    Raises:
+        ValueError: a logit is not finite.
     """
+    if not np.isfinite(logits).all():
+        raise ValueError("the logits are not finite")
     logits = logits.astype(np.float64)
     of_right = logits[np.arange(len(right)), right]
     low, high = 1 / HIGHEST, 1 / LOWEST

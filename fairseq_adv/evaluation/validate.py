@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,13 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.temperature import read_temperature, save_temperature
+from fairseq_adv.data.temperature import (
+    HIGHEST,
+    LOWEST,
+    read_temperature,
+    save_temperature,
+    temperature_file,
+)
 from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.evaluation.calibration import fit_temperature, softmax
 from fairseq_adv.evaluation.class_report import ClassReport, class_report
@@ -25,6 +32,8 @@ from fairseq_adv.evaluation.entity_report import EntityReport
 from fairseq_adv.evaluation.run_logs import IN_BITS
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.tags import Tags
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -134,12 +143,23 @@ def _no_classes(path: str | Path) -> DataError:
 def calibrate(path: Path, validated: Validated, split: str) -> float:
     """Fits a temperature, and stores it beside the checkpoint for ``predict``, ``load`` and ``export``.
 
+    A temperature at a bound is told: rows that are all answered right, or not at all, have no best one.
+
     Raises:
-        DataError: the model has no classes, or the split no row with one.
+        DataError: the model has no classes, or the split no row with one, or a logit is not finite.
     """
     if not len(validated.right):
         raise _no_classes(path)
-    temperature = fit_temperature(validated.logits, validated.right)
+    try:
+        temperature = fit_temperature(validated.logits, validated.right)
+    except ValueError as error:
+        raise DataError(f"--calibrate: {path}: {error}. Did the training diverge?") from error
+    if not LOWEST * 1.001 < temperature < HIGHEST / 1.001:
+        logger.warning(
+            "%s: the temperature %g is a bound (%g to %g): these %d rows don't tell the best one. Calibrate "
+            "on more rows, or remove %s",
+            path, temperature, LOWEST, HIGHEST, len(validated.right), temperature_file(path),
+        )  # fmt: skip
     save_temperature(path, temperature, {"split": split, "rows": len(validated.right)})
     return temperature
 

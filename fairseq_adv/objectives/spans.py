@@ -51,7 +51,8 @@ class Spans(TokenLevel):
         }
         if gather:
             numbers = span_metrics.records(predictions, sample, self.task)
-            output.update(gathered(numbers, sample["id"], self.task))
+            known = sample["target"][:, 0] >= 0  # a question without known answers is not scored
+            output.update(gathered(numbers[known.cpu()], sample["id"][known], self.task))
         return output
 
     @staticmethod

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -245,10 +246,10 @@ class Found:
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """The terms of a text (stemmed, no stop words), each once."""
+    """The terms of a text (stemmed, no stop words), each once, in Unicode's form NFC as in the index."""
     analyzer = text_analyzer()
     # A lone surrogate, which JSON can contain, is not text to tantivy.
-    words = _WORD.findall(text.encode("utf-8", "replace").decode("utf-8"))
+    words = _WORD.findall(unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode("utf-8")))
     return tuple(dict.fromkeys(term for word in words for term in analyzer.analyze(word)))
 
 

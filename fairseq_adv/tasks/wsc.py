@@ -126,6 +126,9 @@ class WSCTask(TokenizerTask):
         start, end = _common(whole, first), _common(whole, second)
         if end < len(second) or end == start:
             end += 1  # a piece that extends beyond the phrase's end counts as part of the phrase
+        # The prefix and the phrase may be one <unk>, the row's last: then that is masked, and not </s>.
+        end = min(end, len(whole))
+        start = min(start, end - 1)
         tokens = torch.from_numpy(np.concatenate([[self.dictionary.bos()], whole, [self.dictionary.eos()]]))
         span = torch.zeros(len(tokens), dtype=torch.bool)
         span[1 + start : 1 + end] = True

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import glue_samples
 import numpy as np
@@ -57,6 +59,8 @@ def test_a_temperature_changes_probabilities_alone(
     words = ["--data", folder / "data", "--cpu"]
     before, both = answers(checkpoint), answers(checkpoint, tmp_path / "b.pt")
     plain = run["validate"](checkpoint, *words)
+    valid = [*words, "--split", "valid", "--out", tmp_path / "out", "--json"]
+    uncalibrated = json.loads(run["predict"](checkpoint, *valid).stdout)
     refused = run["validate"](checkpoint, *words, "--split", "test", "--calibrate")
     assert refused.returncode == 2 and "a temperature is fitted on a validation split" in refused.stderr
     done = run["validate"](checkpoint, *words, "--calibrate")
@@ -72,8 +76,11 @@ def test_a_temperature_changes_probabilities_alone(
     assert np.abs(shares(after) - shares(before)).max() > 1e-3
     assert answers(checkpoint, tmp_path / "b.pt") == both  # an ensemble has no temperature
     # predict on a split, and again from the scores that it kept
-    valid = [*words, "--split", "valid", "--out", tmp_path / "out", "--json"]
     found = [json.loads(run["predict"](checkpoint, *valid).stdout) for _ in range(2)]
+    # and from these alone; the first of them were made before the temperature
+    scores = next((tmp_path / "out" / "scores").iterdir())
+    words_alone = ["--split", "valid", "--out", tmp_path / "alone", "--json", "--scores", scores]
+    assert json.loads(run["predict"](*words_alone).stdout)["ece"] == found[0]["ece"] != uncalibrated["ece"]
     again = json.loads(run["validate"](checkpoint, *words, "--json").stdout)
     assert found[0] == found[1] and found[0]["confusion"] == again["confusion"]
     assert found[0]["ece"] == pytest.approx(again["calibrated_ece"], abs=1e-5)
@@ -85,6 +92,31 @@ def test_no_temperature_is_fitted_to_no_rows(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a\.pt has no classes of texts"):
         calibrate(tmp_path / "a.pt", unknown, "valid")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("logits", "right", "message"),
+    [
+        ([[3.0, 0], [0, 1]], [0, 1], "the temperature 0.05 is a bound"),  # all are right
+        ([[3.0, 0], [0, 1]], [1, 0], "the temperature 20 is a bound"),
+        ([[1.0, 1], [2, 2]], [1, 0], "the temperature 0.05 is a bound"),  # any would do
+        ([[math.nan, 0], [0, 1]], [0, 1], None),
+        ([[3.0, 0], [0, 1], [2, 0]], [0, 1, 1], ""),
+    ],
+)
+def test_a_temperature_that_means_nothing_is_told_or_refused(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, logits: list[Any], right: list[int], message: str | None
+) -> None:
+    path = tmp_path / "a.pt"
+    path.write_bytes(b"weights")
+    found = Validated({}, ["0", "1"], np.array(logits, np.float32), np.array(right))
+    if message is None:
+        with pytest.raises(DataError, match=r"--calibrate: .*a\.pt: the logits are not finite"):
+            calibrate(path, found, "valid")
+        assert not temperature_file(path).exists()
+    else:
+        calibrate(path, found, "valid")
+        assert len(caplog.messages) == bool(message) and message in caplog.text
 
 
 def test_the_report_is_that_of_the_logits(folder: Path, run: dict[str, CommandMain]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -120,6 +121,23 @@ def test_em_and_f1_are_of_whole_questions(run: SimpleNamespace, size: int) -> No
     assert len(run.task.dataset("valid")) > len(questions) == 11
     assert (found["em"], found["f1"]) == (round(em, 2), round(f1, 2)) and 0 < f1 < 100
     assert "best_f1" not in found
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_questions_without_known_answers_are_not_scored(tmp_path: Path, size: int) -> None:
+    write_spans(tmp_path, valid=11)
+    questions = json.loads((tmp_path / "valid.json").read_text())
+    for paragraph in questions["data"][0]["paragraphs"][::2]:
+        del paragraph["qas"][0]["answers"]
+    (tmp_path / "test.json").write_text(json.dumps(questions))
+    run = build(train_args(tmp_path, None, "standard", task="span_qa"))
+    run.task.load_dataset("test")
+    run.model.eval()
+    best = best_of(run, "test")
+    known = [(k, q.answers) for k, q in enumerate(run.task.dataset("test").squad.questions) if q.answers]
+    em, f1 = mean([score_of(best[k][0], [a.text for a in answers]) for k, answers in known])
+    found = shuffled(run, "test", size)
+    assert len(known) == 5 and (found["em"], found["f1"]) == (round(em, 2), round(f1, 2)) and f1 > 0
 
 
 @pytest.mark.parametrize("size", [2, 100])

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from glue_samples import small_spiece
+from hf_encoders import save_tokenizer
 from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.tasks.wsc import WSCTask
@@ -122,6 +124,16 @@ def test_the_span_in_alberts_pieces_is_the_phrase(
     texts = ["".join(task.dictionary[int(t)] for t in part) for part in parts]
     assert texts[0].replace("▁", " ") == f" {phrase}".lower()
     assert texts[1].replace("▁", " ") == f" {prefix}{phrase}{suffix}".lower()
+
+
+def test_what_an_unknown_token_shares_with_the_text_before_it_is_masked(tmp_path: Path) -> None:
+    """The row is "▁" and one <unk> of the quote, the phrase and the stop."""
+    save_tokenizer(tmp_path, "xlm-roberta")
+    (tmp_path / "config.json").write_text('{"vocab_size": 2000, "model_type": "xlm-roberta"}')
+    cfg = SimpleNamespace(data=".", max_positions=64, wsc_margin_alpha=1.0, wsc_margin_beta=0.0)
+    task = WSCTask(cfg, HFTokenizer(tmp_path))  # type: ignore[arg-type]
+    (row,) = task._rows(PronounExample("0", "'", "it", ".", "xq", (), True, "x:1"))
+    assert row.span.tolist() == [False, False, True, False] and row.tokens[2] == task.dictionary.unk()
 
 
 @pytest.mark.parametrize(

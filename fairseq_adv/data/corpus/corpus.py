@@ -111,16 +111,22 @@ class Corpus:
                     "another output folder."
                 )
 
-    def write(self, shard: int, reading: Reading) -> None:
-        """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept."""
+    def write(self, shard: int, reading: Reading, overwrite: bool = False) -> None:
+        """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept, but
+        not one with replaced bytes if that is not allowed any more."""
+        if self.done(shard, overwrite):  # another run may have made it since this one was planned
+            reading.progress(self.size(shard))
+            return
         folder = self.folder(shard)
         cache = WordCache(self.tokenizer)
         with workspace(folder, self.made_from(shard), resumes=True) as space:
             self.tokenizer.dictionary.save(str(space / "dict.txt"))
             for split, pieces in self.splits(shard).items():
-                if (space / f"{split}.json").is_file():  # the last of its files
+                last = space / f"{split}.json"  # of its files
+                if last.is_file() and (self.replace_invalid or not counts_of(space, split).replaced):
                     reading.progress(sum(piece.end - piece.start for piece in pieces))
                     continue
+                last.unlink(missing_ok=True)
                 blocks = (block for piece in pieces for block in rows_of(piece, reading))
                 rows = shaped(blocks, self.documents, self.drop_empty)
                 if not write_split(space / split, rows, cache, reading).rows:

@@ -66,7 +66,7 @@ def make(
         while (waiting or running) and not interrupted:
             while waiting and len(running) < workers and not result.mistakes:
                 shard = waiting.pop(0)
-                process, answer = _start(corpus, shard, counter)
+                process, answer = _start(corpus, shard, overwrite, counter)
                 running[process.sentinel] = shard, process, answer
             if not running:
                 break
@@ -102,11 +102,11 @@ def _note_signals() -> Tuple[List[int], Dict[int, Any]]:
     return noted, heeded
 
 
-def _start(corpus: Corpus, shard: int, counter: Any) -> Tuple[BaseProcess, Connection]:
+def _start(corpus: Corpus, shard: int, overwrite: bool, counter: Any) -> Tuple[BaseProcess, Connection]:
     # A forked process already has fairseq and the tokenizer, which take seconds and memory to load.
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(corpus, shard, counter, sender), daemon=True)
+    process = context.Process(target=_work, args=(corpus, shard, overwrite, counter, sender), daemon=True)
     sys.stdout.flush()
     sys.stderr.flush()
     process.start()
@@ -136,7 +136,7 @@ def _take(
     meter.say(message)
 
 
-def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
+def _work(corpus: Corpus, shard: int, overwrite: bool, counter: Any, sender: Connection) -> None:
     """Makes one shard, in its own process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent receives it too, and ends its workers
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -149,7 +149,7 @@ def _work(corpus: Corpus, shard: int, counter: Any, sender: Connection) -> None:
 
     reading = Reading(corpus.replace_invalid, corpus.max_line, progress)
     try:
-        corpus.write(shard, reading)
+        corpus.write(shard, reading, overwrite)
     except DataError as error:
         _end(sender, str(error))
     except OSError as error:

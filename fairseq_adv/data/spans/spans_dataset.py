@@ -6,6 +6,7 @@ complete in at least one of them.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -165,7 +166,12 @@ class SpansDataset(RowsDataset):
         Args:
             first, last: positions in its row; must be in the context.
         """
-        context = self.question_of(index).context
-        _, starts, ends = self.windows.contexts.of(context)
+        number = self.question_of(index).context
+        context, (_, starts, ends) = self.squad.contexts[number], self.windows.contexts.of(number)
         shift = int(self.windows.begin[index] - self._offset[index])
-        return self.squad.contexts[context][starts[first + shift] : ends[last + shift]].strip()
+        begin, end = starts[first + shift], ends[last + shift]
+        # WordPiece and ALBERT drop a letter's combining marks: no token covers them.
+        limit = len(context) if last + shift + 1 == len(starts) else starts[last + shift + 1]
+        while end < limit and unicodedata.category(context[end]) in ("Mn", "Me"):
+            end += 1
+        return context[begin:end].strip()

@@ -34,11 +34,15 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
 
     Returns:
         one of ``SEPARATORS``: that of the ending if it fits; if none does, the one whose first row has the
-        columns, or else that of the ending, "" for a .txt.
+        columns, or else that of the ending, "" for a .txt. Tabs in every row separate cells, unless the
+        ending promises commas.
     """
     own = own_separator(ending)
     order = sorted(SEPARATORS, key=lambda one: (one != own, one != "\t"))
     samples = {separator: _first_rows(path, encoding, ending, separator) for separator in order}
+    rows = samples["\t"]
+    if own != "," and len(rows) > 1 and all(len(row) > 1 for row in rows):
+        return "\t"  # also if a row has a cell too many, which whoever reads the whole file reports
     for separator, rows in samples.items():
         if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2:
             continue

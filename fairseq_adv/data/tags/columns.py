@@ -1,8 +1,8 @@
 """Sentences in columns, as in CoNLL's shared tasks: one word per line, its tag in the last column.
 
 Columns are separated by tabs, or by spaces in a file without tabs. A blank line, or one that begins with
--DOCSTART-, ends a sentence. Lines before a sentence that begin with # are comments, unless they end in a tag
-as a word's do. CoNLL-2003 calls its files eng.train, eng.testa (for validation) and eng.testb.
+-DOCSTART-, ends a sentence. A line before a sentence may be a comment, see :func:`is_comment`. CoNLL-2003
+calls its files eng.train, eng.testa (for validation) and eng.testb.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterable, List, Optional, Sequence, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
@@ -77,12 +77,14 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
     """
     rows: Rows = []
     columns, comments, is_open = 0, 0, False
+    usual = len(first_word(text_lines(path)))
     for line, text in enumerate(text_lines(path), start=1):
-        cells = cells_of(text.lstrip("\ufeff") if line == 1 else text)
+        text = text.lstrip("\ufeff") if line == 1 else text
+        cells = cells_of(text)
         if not cells or cells[0] == DOCUMENT:
             is_open = False
             continue
-        if not is_open and is_comment(cells):
+        if not is_open and is_comment(text, cells, usual):
             comments += 1
             continue
         columns = columns or len(cells)
@@ -102,10 +104,25 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
     return rows
 
 
-def is_comment(cells: List[str]) -> bool:
-    """Whether a line before a sentence is a comment, such as CoNLL-U's ``# sent_id = 1``, and not a word with
-    its tag."""
-    return len(cells) > 1 and cells[0].startswith("#") and not is_tag(cells[-1])
+def first_word(lines: Iterable[str]) -> List[str]:
+    """The columns of the first line that is a word for certain: it doesn't begin with #, or ends in a tag.
+    Empty if there is none."""
+    rows = (cells_of(line.lstrip("\ufeff")) for line in lines)
+    words = (cells for cells in rows if cells and cells[0] != DOCUMENT)
+    return next((cells for cells in words if cells[0][:1] != "#" or is_tag(cells[-1])), [])
+
+
+def is_comment(line: str, cells: List[str], columns: int) -> bool:
+    """Whether a line before a sentence is a comment, such as CoNLL-U's ``# sent_id = 1``, and not a word, as
+    ``#Berlin`` and a part of speech are.
+
+    Args:
+        cells: of the line.
+        columns: of the file's words; 0 if they are unknown.
+    """
+    if len(cells) < 2 or cells[0][:1] != "#" or is_tag(cells[-1]):
+        return False
+    return line.startswith("# ") or ("\t" not in line and len(cells) != columns)
 
 
 def cells_of(line: str) -> List[str]:

@@ -9,6 +9,7 @@ tokenizer's own id indexes a table of dictionary ids, built once; the ids are th
 
 from __future__ import annotations
 
+import re
 import warnings
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MA
 Ids = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
 _TOGETHER = 1 << 20
+_DROPPED = re.compile("[\x01-\x08\x0e-\x1b\x7f\x8f\x9f]+")  # control characters
 
 
 class Piece(NamedTuple):
@@ -197,8 +199,13 @@ class CompiledTokenizer(TokenToIds):
         return [encoding.ids for encoding in self._encodings(fast, rows)]
 
     def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
-        for encoding in self._encodings(self.engine.encode_batch, rows):
+        for row, encoding in zip(rows, self._encodings(self.engine.encode_batch, rows)):
             offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
+            cut = _DROPPED.match(row)
+            if cut:  # the library (0.23.3) shifts all offsets where SentencePiece's table drops these
+                (rest,) = self._encodings(self.engine.encode_batch, [row[cut.end() :]])
+                if rest.ids == encoding.ids:
+                    offsets = np.array(rest.offsets, dtype=np.int32).reshape(-1, 2) + np.int32(cut.end())
             yield encoding.ids, offsets[:, 0], offsets[:, 1]
 
     def _encodings(self, encode_batch: Any, rows: Sequence[str]) -> Any:

@@ -19,6 +19,7 @@ from fairseq.data import FairseqDataset
 from fairseq_adv.data.checked_json import parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, breaks_a_line
+from fairseq_adv.data.temperature import TEMPERATURE
 from fairseq_adv.evaluation.calibration import softmax
 from fairseq_adv.evaluation.trained import Trained
 
@@ -28,6 +29,9 @@ StringArray = npt.NDArray[np.str_]
 # The meaning of a row's columns: labels, a number (regression), choices, or the query and its rivals.
 KINDS = ("classes", "values", "choices", "phrases")
 _ARRAYS = ("ids", "labels", "log_probs", "raw", "gold")
+# What ``made_from`` may have of the rows before they were tokenised, so that members with different
+# tokenizers can be compared: the manifest of prepared data tells.
+TEXTS = ("rows (sha256)", "input file (sha256)")
 _FORMAT = 1
 _LARGEST = 2 << 30  # bytes of a file's arrays: those of QQP are some 30 MB
 
@@ -99,6 +103,7 @@ class Scores:
             "task": self.task,
             "split": self.split,
             "made_from": dict(self.made_from),
+            "temperature": self.temperature,
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         with atomic_open(path) as file:
@@ -120,6 +125,9 @@ class Scores:
                     raise ValueError("another format")
                 kind, task, split = about["kind"], about["task"], about["split"]
                 made_from = dict(about["made_from"])
+                temperature = about.get("temperature", 1.0)  # earlier versions wrote none
+                if not TEMPERATURE[1](temperature):
+                    raise ValueError(f"its temperature must be {TEMPERATURE[0]}")
         except (
             ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, zlib.error,
             zipfile.BadZipFile,
@@ -127,7 +135,9 @@ class Scores:
             raise DataError(
                 f"{path}: not a file of scores ({error}). Pass an .npz written by fairseq-adv predict."
             ) from error
-        return Scores(kind, task, split, **arrays, made_from=made_from, name=str(path))
+        return Scores(
+            kind, task, split, **arrays, made_from=made_from, name=str(path), temperature=float(temperature)
+        )
 
 
 @dataclass(frozen=True)
@@ -144,6 +154,7 @@ class ScoredRows:
     labels: StringArray
     gold: StringArray
     digest: str = ""  # SHA-256 of everything that determines the model's input; "" if it isn't known
+    texts: Mapping[str, str] = field(default_factory=dict)  # what is known of ``TEXTS``
 
     def decode(self, trained: Trained, progress: bool) -> Scores:
         """Runs a model over the rows."""
@@ -203,6 +214,7 @@ def _aligned(first: Scores, other: Scores) -> Scores:
                 f"{other.name}: its {what} is {theirs!r}, but that of {first.name} is {ours!r}. The members "
                 "of an ensemble must agree."
             )
+    _check_texts(first, other)
     rows = _rows_of(first, other)
     other = replace(
         other,
@@ -221,6 +233,19 @@ def _aligned(first: Scores, other: Scores) -> Scores:
             f"it is {first.gold[row]}. Were the two made from the same data?"
         )
     return other
+
+
+def _check_texts(first: Scores, other: Scores) -> None:
+    """Rows of texts are named by number alone: other texts have the same ids."""
+    # The labels are among what was hashed, so that rows with and without them can't be compared.
+    if (first.gold != "").any() != (other.gold != "").any():
+        return
+    for name in set(TEXTS) & set(first.made_from) & set(other.made_from):
+        if first.made_from[name] != other.made_from[name]:
+            raise DataError(
+                f"{other.name}: has scores of other rows than {first.name}. Predict with both on data "
+                "prepared from the same files."
+            )
 
 
 def _rows_of(first: Scores, other: Scores) -> list[int]:

@@ -64,7 +64,8 @@ def qnli_rows(ensemble: Ensemble, vote: bool = False, gold: Path | None = None) 
         notes.append(f"{int(alone.sum())} rows without a partner were answered by the midpoint of the scores")
     indices = range(len(found))
     answers, ties = [ANSWERS[found[i]] for i in indices], np.array([of_tie[i] for i in indices])
-    right = None if gold is None else _labels(gold, len(answers))
+    # The right answers of the scores are choices, not those of rows.
+    right = [""] * len(answers) if gold is None else _labels(gold, len(answers))
     return Decisions(scores, answers, ties, notes, right)
 
 
@@ -147,4 +148,4 @@ def wnli_rows(ensemble: Ensemble, vote: bool, wnli: Path, sentences: Path) -> De
     matched = match_wnli(wnli, examples)
     found = [str(int(answers[examples[position].id] == "True")) for position in matched]
     gold = ["" if row.label is None else str(int(row.label)) for row in read_wnli(wnli)]
-    return replace(decisions, answers=found, gold=gold)
+    return replace(decisions, answers=found, tied=np.zeros(len(found), dtype=bool), gold=gold)

@@ -17,7 +17,7 @@ from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, prediction_task
 from fairseq_adv.evaluation.predict.decisions import Decisions, combine
-from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores, join
+from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, Scores, join
 from fairseq_adv.evaluation.predict.glue_rows import qnli_rows, wnli_rows
 from fairseq_adv.evaluation.predict.loading import kind_for_split
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
@@ -122,13 +122,22 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
     file = request.out / "scores" / f"{of.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
     if file.is_file():
         scores = Scores.load(file)
-        if not differences(made_from, dict(scores.made_from)):
+        # "data" covers these, which earlier versions didn't write.
+        before = {name: value for name, value in scores.made_from.items() if name not in TEXTS}
+        if not differences(made_from, before):
             logger.info("%s: scores already in %s", path, file)
-            return replace(scores, temperature=read_temperature(path))
+            made_from.update(examples.texts)
+            kept = replace(scores, made_from=made_from, temperature=read_temperature(path))
+            if (kept.made_from, kept.temperature) != (scores.made_from, scores.temperature):
+                kept.save(file)
+            return kept
     scores = examples.decode(load_model(path, state, kind.task, how), True)
-    scores = replace(scores, task=of.name, split=split, made_from=made_from)
+    made_from.update(examples.texts)
+    scores = replace(
+        scores, task=of.name, split=split, made_from=made_from, temperature=read_temperature(path)
+    )
     scores.save(file)
-    return replace(scores, temperature=read_temperature(path))
+    return scores
 
 
 def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,16 @@ from fairseq.data import (
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.tables.separated import find_separator
 from fairseq_adv.data.tables.table_files import PlacedRow, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_classes, check_folder, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
-from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of
+from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, StringArray, digest_of
 from fairseq_adv.evaluation.predict.kinds import InputFile
 
 logger = logging.getLogger(__name__)
@@ -83,7 +86,8 @@ class TextKind:
         files = [data / "input0" / "dict.txt", *inputs, *sorted((data / "label").glob(f"{split}.*"))]
         digest = digest_of([[str(p.relative_to(data)), sha256_of(p)] for p in files])
         gold = _gold_labels(dataset, labels, data / "label", split)
-        return self._scored(dataset, labels, gold, digest_of([digest, labels]))
+        scored = self._scored(dataset, labels, gold, digest_of([digest, labels]))
+        return replace(scored, texts=_texts_of(data, split))
 
     @staticmethod
     def read(file: InputFile) -> list[Texts]:
@@ -235,6 +239,19 @@ def _dataset(tokens: list[torch.Tensor], task: SentencePredictionTask) -> Fairse
         "ntokens": NumelDataset(source, reduce=True),
     }
     return NestedDictionaryDataset(batch, sizes=[source.sizes])
+
+
+def _texts_of(data: Path, split: str) -> dict[str, str]:
+    """What the manifest of prepared data says of a split's texts, see ``TEXTS``."""
+    made_from = read_manifest(data).get("made_from", {})
+    files = {(task.name, one.name): one.file for task in TASKS for one in task.splits}
+    file = files.get((str(made_from.get("task")), split))
+    found = {}
+    for name, key, part in zip(TEXTS, ("rows (sha256)", "input files (sha256)"), (split, file)):
+        hashes = made_from.get(key)
+        if isinstance(hashes, dict) and part in hashes:
+            found[name] = str(hashes[part])
+    return found
 
 
 def _gold_labels(dataset: FairseqDataset, labels: Sequence[str], folder: Path, split: str) -> StringArray:

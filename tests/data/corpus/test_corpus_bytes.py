@@ -116,6 +116,37 @@ def test_invalid_bytes_stop_or_equal_fairseq_on_the_replaced_text(
         Corpus(tokenizer, [text], tmp_path / "out", 1).done(0)
 
 
+def test_a_shard_that_another_run_has_made_meanwhile_is_not_replaced(
+    tokenizer: Gpt2Tokenizer, tmp_path: Path
+) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(b"one\n\ntwo\n")
+    planned, same = (Corpus(tokenizer, [text], tmp_path / "out", 1) for _ in range(2))
+    other = Corpus(tokenizer, [text], tmp_path / "out", 1, drop_empty=True)
+    assert not planned.done(0) and not same.done(0)
+    other.write(0, Reading())
+    with pytest.raises(DataError, match=r"shard0: was made from other files or options \(drop-empty\)"):
+        planned.write(0, Reading())
+    planned.write(0, Reading(), overwrite=True)
+    before = (tmp_path / "out" / "shard0" / "train.bin").stat()
+    same.write(0, Reading())
+    assert (tmp_path / "out" / "shard0" / "train.bin").stat().st_ino == before.st_ino
+
+
+def test_a_split_with_replaced_bytes_is_not_kept_by_a_run_that_replaces_none(
+    tokenizer: Gpt2Tokenizer, tmp_path: Path
+) -> None:
+    """The first run stops in its second split."""
+    text, valid = tmp_path / "text", tmp_path / "valid"
+    text.write_bytes(b"one \xff two\n")
+    valid.write_bytes(b"\n")
+    with pytest.raises(DataError, match="valid has no rows"):
+        made(tokenizer, [text], tmp_path / "out", 1, valid=[valid], drop_empty=True, replace_invalid=True)
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"text:1: not UTF-8 at byte"):
+            made(tokenizer, [text], tmp_path / "out", 1, valid=[valid], drop_empty=True)
+
+
 @pytest.mark.slow
 def test_real_text_with_the_real_bpe(shared_data: Path, tmp_path: Path) -> None:
     text, bpe = shared_data / "text" / "valid.txt", shared_data / "gpt2_bpe"

@@ -86,6 +86,16 @@ def test_white_space_around_an_answer_counts_for_nothing(tmp_path: Path) -> None
     assert found == ["w2", "w1"]
 
 
+@pytest.mark.fast
+def test_a_spans_last_letter_keeps_its_combining_marks(tmp_path: Path) -> None:
+    write_encoder(tmp_path, ["cafe", "is", "nai", "##ve", "?"])
+    tokenizer = WordPieceTokenizer(tmp_path / "vocab.txt", tmp_path / "dict.txt")
+    context, rows = "cafe\u0301 is cafe\u0301\u20dd", [span_question("a", "cafe is", "is", "?")]
+    squad = Squad(read_squad(write_squad(tmp_path / "train.json", ("cafe is", rows))).questions, [context])
+    dataset = SpansDataset(squad, cut_into_windows(squad, tokenizer, 24, 2), "train", 0, 2, 1, seed=None)
+    assert [dataset.text_of(0, k, k) for k in (4, 5, 6)] == ["cafe\u0301", "is", "cafe\u0301\u20dd"]
+
+
 def real_tokenizer(kind: str, shared_data: Path, folder: Path, texts: list[str]) -> TokenToIds:
     if kind == "gpt2":
         bpe = shared_data / "gpt2_bpe"

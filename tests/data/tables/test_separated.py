@@ -66,6 +66,17 @@ def test_a_txt_without_a_header(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["a.tsv", "a.txt"])
+@pytest.mark.parametrize("header", [True, False])
+def test_tabs_in_every_row_separate_cells_also_of_a_row_with_one_too_many(
+    tmp_path: Path, name: str, header: bool
+) -> None:
+    path = tmp_path / name
+    path.write_text("a, b\t1\nc, d\t0\tx\n")  # with commas, each row has two cells
+    with pytest.raises(DataError, match=rf"{name}:2: 3 cells instead of 2"):
+        list(read_table(path, header, columns=("text", "label")))
+
+
 def test_where_no_separator_fits_the_rows_the_error_names_the_odd_one(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     for separator in ",;":

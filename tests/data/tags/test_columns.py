@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tags.columns import read_columns
+from fairseq_adv.data.tags.columns import read_columns, read_rows
 
 pytestmark = pytest.mark.fast
 
@@ -44,6 +44,25 @@ def test_comments_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptur
     assert caplog.messages == [f"{tmp_path}/train.tsv: left out 3 comment lines, which begin with #"]
 
 
+@pytest.mark.parametrize(
+    ("text", "first", "comments"),
+    [
+        ("#Berlin\tB-LOC\tNNP\nis\tO\tVBZ\n", "#Berlin", 0),  # the tag is not in the last column
+        ("\ufeff#Berlin NNP\nis VBZ\n", "#Berlin", 0),  # parts of speech are no such tags
+        ("#\tNN\nis\tVBZ\n", "#", 0),
+        ("# b NNP\n#text = Berlin is\nBerlin NNP\n", "Berlin", 2),
+        ("#a\tNN\n#b\tNN\n", "#a", 0),
+    ],
+)
+def test_a_first_word_with_a_hash_is_no_comment(
+    tmp_path: Path, text: str, first: str, comments: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", "fairseq_adv"):
+        ((_, words),) = read_rows(written(tmp_path, text))
+    assert words[0][0] == first
+    assert [f"left out {comments} " in one for one in caplog.messages] == [True] * bool(comments)
+
+
 def test_tabs_white_space_in_a_word_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:
     text = "\ufeffa\tB-X\r\n\u00a0b c\u2028\tI-X\r\n \r\n\r\nd\tO\r\n"
     first, second = read_columns(written(tmp_path, text))
@@ -68,6 +87,7 @@ def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
         ("\tO\n", ":1: 1 columns"),
         ("\n\n-DOCSTART-\n", ": no words found"),
         ("a\tB-X\nb\tZ\n", ":2: 'Z' is not a tag"),
+        ("#Berlin\tLOC\nis\tO\n", ":1: 'LOC' is not a tag"),
     ],
 )
 def test_missing_columns_are_named(tmp_path: Path, text: str, message: str) -> None:

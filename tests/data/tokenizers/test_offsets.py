@@ -75,6 +75,16 @@ def test_each_token_covers_its_characters(tokenizer: TokenToIds) -> None:
             assert found == _theirs(tokenizer, text)
 
 
+@pytest.mark.parametrize("control", ["\x01", "\x02\x07", "\x1b", "\x7f", "\x8f\x9f"])
+def test_control_characters_at_the_start_shift_nothing(tokenizer: TokenToIds, control: str) -> None:
+    text = f"{control}the cat a b"
+    _, starts, ends = encode_aligned(tokenizer, [text]).of(0)
+    for word in ("cat", "a", "b"):
+        begin = text.rindex(word) if word != "a" else text.rindex(" a ") + 1
+        first, last = covering(starts, ends, begin, begin + len(word))
+        assert text[starts[first] : ends[last]] == word
+
+
 def _theirs(tokenizer: TokenToIds, text: str) -> list[tuple[int, int]]:
     """Of ``tokenizers``' byte-level BPE, which trims all white space; ours, the blank before a word."""
     from tokenizers import ByteLevelBPETokenizer

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from tiny import kept, rename_labels, save, with_test_splits
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.evaluation.inference import InferenceConfig
+from fairseq_adv.evaluation.predict.ensemble import TEXTS
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
 
 NAMES = ("World", "Sports", "Sci/Tech")
@@ -48,6 +51,29 @@ def test_a_split_without_labels(news: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(shares, np.exp(kept(tmp_path)[0].log_probs), atol=1e-6)
     assert [row[1] for row in rows] == [NAMES[k] for k in shares.argmax(axis=1)]
     assert len({row[1] for row in rows}) > 1
+
+
+@pytest.mark.parametrize(
+    "made_from",
+    [
+        {"rows (sha256)": {"valid": "1", "test": "2"}},
+        {"task": "MNLI", "input files (sha256)": {"dev_matched.tsv": "1", "test_matched.tsv": "2"}},
+    ],
+)
+def test_scores_tell_which_texts_they_are_of(news: Path, tmp_path: Path, made_from: dict[str, Any]) -> None:
+    """Whatever the tokenizer is; also those of an earlier version, which are not made again."""
+    data = shutil.copytree(news / "data", tmp_path / "data")
+    for out in ("old", "new"):
+        run(tmp_path / out, news / "a.pt", data=data)
+        (data / "manifest.json").write_text(json.dumps({"made_from": made_from}))
+    assert [name for name in kept(tmp_path / "new")[0].made_from if name in TEXTS] == [
+        name for name in TEXTS if name[:4] == next(reversed(made_from))[:4]
+    ]
+    other = next((tmp_path / "new" / "scores").iterdir())
+    about = (data / "manifest.json").read_text()
+    (data / "manifest.json").write_text(about.replace('"2"', '"3"'))
+    with pytest.raises(DataError, match="has scores of other rows than"):
+        run(tmp_path / "old", news / "b.pt", data=data, scores=[other])
 
 
 def test_a_split_with_labels_is_measured_and_models_join(news: Path, tmp_path: Path) -> None:

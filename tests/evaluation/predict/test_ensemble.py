@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,19 +15,16 @@ from fairseq_adv.evaluation.predict.ensemble import Scores, join
 
 
 def test_a_file_gives_back_what_was_written_without_pickle(tmp_path: Path) -> None:
-    for scores in (classes(), choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [3, 2, 1]])):
+    ranked = choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [3, 2, 1]])
+    for scores in (classes(temperature=2.5), ranked):
         path = tmp_path / "scores" / f"{scores.kind}.npz"
         scores.save(path)
         found = Scores.load(path)
         for name in ("ids", "labels", "log_probs", "raw", "gold"):
             assert (getattr(found, name) == getattr(scores, name)).all()
             assert getattr(found, name).dtype.hasobject is False
-        assert (found.kind, found.task, found.split, found.made_from) == (
-            scores.kind,
-            scores.task,
-            scores.split,
-            scores.made_from,
-        )
+        for name in ("kind", "task", "split", "made_from", "temperature"):
+            assert getattr(found, name) == getattr(scores, name)
         assert [p.name for p in path.parent.iterdir() if p.name.endswith(".tmp")] == []
 
 
@@ -35,7 +33,8 @@ def test_a_file_that_would_unpickle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("index\tprediction\n")
     classes().save(tmp_path / "cut.npz")
     (tmp_path / "cut.npz").write_bytes((tmp_path / "cut.npz").read_bytes()[:-60])
-    for name in ("bad.npz", "text.npz", "cut.npz"):
+    classes(temperature=0.0).save(tmp_path / "cold.npz")
+    for name in ("bad.npz", "text.npz", "cut.npz", "cold.npz"):
         with pytest.raises(DataError, match=f"{name}: not a file of scores"):
             Scores.load(tmp_path / name)
     with pytest.raises(DataError, match=r"none\.npz: no such file"):
@@ -84,6 +83,20 @@ MISMATCHES = [
 def test_members_that_differ_are_refused_by_row(changes: dict[str, object], message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
         join([classes(), classes("b", **changes)])
+
+
+def test_members_with_other_texts_are_refused(tmp_path: Path) -> None:
+    """Their ids are the numbers 0, 1, … as well."""
+    none = np.array([""] * 3)
+    a = classes(made_from={"rows (sha256)": "1"})
+    b = classes("b", made_from={"rows (sha256)": "2"})
+    with pytest.raises(DataError, match="b: has scores of other rows than a"):
+        join([a, b])
+    join([a, replace(b, gold=none)])  # the labels are hashed, too
+    with pytest.raises(DataError, match="b: has scores of other rows than a"):
+        join([replace(a, gold=none), replace(b, gold=none)])
+    join([a, classes("b")])  # of an earlier version
+    join([a, classes("b", made_from={"input file (sha256)": "2"})])
 
 
 def test_a_row_too_many_is_named() -> None:

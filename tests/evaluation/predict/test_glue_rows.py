@@ -22,6 +22,11 @@ def test_the_best_of_a_question_is_entailed_whatever_its_place() -> None:
     assert found.answers == [NO, NO, YES, YES] and found.notes == []
 
 
+def test_right_choices_are_no_right_answers_of_rows() -> None:
+    scores = choices([["0", "1"], ["2", "3"]], [[2, 1], [5, 6]], gold=np.array(["0", "3"]))
+    assert qnli_rows(join([scores])).measured("QNLI") == {}
+
+
 def test_three_rows_of_one_question() -> None:
     found = qnli_rows(join([choices([["2", "0", "1"]], [[1, 3, 2]])]))
     assert found.answers == [YES, NO, NO]
