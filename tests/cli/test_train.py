@@ -275,7 +275,9 @@ def read_log_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
     return [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if "| train | {" in line]
 
 
-@pytest.mark.parametrize("kind", ["classes", "questions", "weights", "wsc", "corpus", "lines"])
+@pytest.mark.parametrize(
+    "kind", ["classes", "questions", "weights", "regents", "race", "wsc", "corpus", "lines"]
+)
 def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path, kind: str) -> None:
     """As many mini-batches as fairseq makes of them."""
     folders, own = [tmp_path / "a", tmp_path / "b"], ["--max-epoch", "1"]
@@ -283,6 +285,21 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
         folders = [write_task(folders[0], train=23)]
     elif kind == "wsc":
         folders = [write_wsc(folders[0], train=23)]
+    elif kind == "race":  # two articles of two questions
+        for split in ("train", "dev"):
+            (folders[0] / split / "high").mkdir(parents=True)
+            for name in ("1.txt", "2.txt"):
+                row = {"article": "w1 w2.", "questions": ["w3?"] * 2, "options": [["w4", "w5"]] * 2}
+                (folders[0] / split / "high" / name).write_text(json.dumps({**row, "answers": ["A", "B"]}))
+        folders, own = folders[:1], [*own, "--batch-size", "1"]
+    elif kind == "regents":  # a third of the rows is not multiple choice
+        folders[0].mkdir()
+        row = '\n{0},A,{1},"w{0} (A) w1 (B) w2"'
+        rows = "".join(row.format(number, int(number % 3 > 0)) for number in range(12))
+        for split in ("train", "dev"):
+            path = folders[0] / f"{split}.csv"
+            path.write_text(f"questionID,AnswerKey,isMultipleChoiceQuestion,question{rows}")
+        folders = folders[:1]
     elif kind in ("questions", "weights"):
         write_questions(folders[0], train=23)
         write_questions(folders[1], train=14, seed=1)
@@ -296,7 +313,7 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     if kind == "classes":
         start = encoder
     where = ":".join(map(str, folders))
-    words = train_command(where, start, [*own, *QUICK, "--batch-size", "4", "--no-save"], {})
+    words = train_command(where, start, ["--batch-size", "4", *own, *QUICK, "--no-save"], {})
     words += ["--save-dir", str(tmp_path / "unused"), "--log-file", str(tmp_path / "log")]
     batches = iterators.GroupedIterator(build(words).trainer.get_train_iterator(1).next_epoch_itr(), 1)
     assert str(len(batches)) == TrainOptions(words).value("--total-num-update")
