@@ -62,9 +62,9 @@ class TrainOptions:
         """The value of an option: the user's, else ours, else ``default``."""
         return self.given.get(option, self.filled.get(option, default))
 
-    def number(self, option: str, default: str = "") -> int:
-        """The value of an option that must be a whole number of 0 or more."""
-        return whole_number(option, self.value(option, default))
+    def number(self, option: str, default: str = "", least: int = 0) -> int:
+        """The value of an option that must be a whole number of ``least`` or more."""
+        return whole_number(option, self.value(option, default), least)
 
     def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
         """Fills in the options that the user has not passed; none of them if one of ``unless`` was passed."""
@@ -76,9 +76,10 @@ class TrainOptions:
         return [word for option, value in self.filled.items() for word in (option, value) if word]
 
 
-def whole_number(option: str, text: str) -> int:
-    if not text.isdecimal():
-        raise DataError(f"{option} {text}: pass a whole number")
+def whole_number(option: str, text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        # A limit of 0 is none, as in fairseq, but nobody needs it.
+        raise DataError(f"{option} {text}: pass a whole number of 1 or more")
     return int(text)
 
 
@@ -237,8 +238,8 @@ def _updates(
             "are made during training). Pass --max-update, or --total-num-update to set only the schedule"
         )
     parts = options.value("--update-freq", "1").strip("[]").split(",")
-    update_freq = [whole_number("--update-freq", part.strip()) for part in parts]
-    total = count_updates(rows, epochs, options.number("--batch-size"), workers, update_freq)
+    update_freq = [whole_number("--update-freq", part.strip(), 1) for part in parts]
+    total = count_updates(rows, epochs, options.number("--batch-size", least=1), workers, update_freq)
     total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
 

@@ -499,7 +499,10 @@ def test_what_does_not_exist_is_refused_before_anything_is_printed(
         ),
         ("{data} --encoder {encoder} --max-tokens 100", "Pass --max-update, or --total-num-update"),
         ("{data} --encoder {encoder} --max-epoch 0", "Pass --max-update, or --total-num-update"),
-        ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number"),
+        ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number of 1 or more"),
+        ("{data} --encoder {encoder} --batch-size 0", "--batch-size 0: pass a whole number of 1 or more"),
+        ("{data} --encoder {encoder} --update-freq 1,0", "--update-freq 0: pass a whole number of 1 or"),
+        ("{data} --encoder {encoder} --max-epoch -1", "--max-epoch -1: pass a whole number of 1 or more"),
         ("{data} --encoder {encoder} --train-subset half", "input0/half.idx: no such file"),
     ],
 )
