@@ -48,6 +48,8 @@ def detect_task(folder: Path) -> str:
         return "span_qa"
     if _find_tagged(folder):
         return "tagging"
+    if shards := sorted(folder.glob("shard[0-9]*/train.idx"), key=lambda path: (len(str(path)), path)):
+        raise DataError(f"{folder}: shards of a corpus. Pass {':'.join(str(path.parent) for path in shards)}")
     there = sorted(path.name for path in folder.iterdir())
     raise DataError(
         f"{folder}: no training data recognised. Looked for input0/ and label/ (from fairseq-adv prepare), "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -103,7 +104,10 @@ def train_command(
     check_choices(options)
     from fairseq_adv.criterions import methods  # here, because --help doesn't need torch
 
-    kind, method = kind_of(options.value("--task")), methods().get(options.value("--criterion"))
+    task, method = options.value("--task"), methods().get(options.value("--criterion"))
+    kind = kind_of(task)
+    if len(folders) > 1 and (kind in ("classes", "tokens") or task == "wsc"):
+        raise DataError(f"{data}: {task} reads one folder. Several are for multiple choice and corpora")
     if method is not None:
         _fill_method(options, method)
     _fill_task(options, kind, folders, encoder, method is not None)
@@ -139,7 +143,13 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
     if not weights.is_file():
         raise DataError(f"{weights}: no such file. Pass a Hugging Face folder, or one that convert wrote")
     if sizes.is_file():
-        options.fill(TrainOptions(model_args(encoder)).given)
+        read = TrainOptions(model_args(encoder)).given
+        given, longest = options.value("--max-positions"), read.get("--max-positions")
+        if given and longest and given != longest and not options.has(*OTHER_STARTS):
+            raise DataError(
+                f"--max-positions {given}: {encoder} reads {longest} tokens. Leave the option out"
+            )
+        options.fill(read)
     elif not options.has("--arch"):
         raise DataError(
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
@@ -233,6 +243,7 @@ def _updates(
     if rows is None:
         if most:
             return most
+        _check_fits(options.value("--task"), kind, folders[0])
         raise DataError(
             "the number of updates is not known before training (--max-tokens, --max-epoch 0, or rows that "
             "are made during training). Pass --max-update, or --total-num-update to set only the schedule"
@@ -242,6 +253,15 @@ def _updates(
     total = count_updates(rows, epochs, options.number("--batch-size", least=1), workers, update_freq)
     total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
+
+
+def _check_fits(task: str, kind: str, folder: Path) -> None:
+    """Raises DataError if a folder is recognised as the data of another kind of task."""
+    detected = task
+    with suppress(DataError):
+        detected = detect_task(folder)
+    if kind_of(detected) != kind:
+        raise DataError(f"{folder}: not data of --task {task}, but of {detected}. Leave --task out")
 
 
 def count_updates(

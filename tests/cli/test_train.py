@@ -504,6 +504,10 @@ def test_what_does_not_exist_is_refused_before_anything_is_printed(
         ("{data} --encoder {encoder} --update-freq 1,0", "--update-freq 0: pass a whole number of 1 or"),
         ("{data} --encoder {encoder} --max-epoch -1", "--max-epoch -1: pass a whole number of 1 or more"),
         ("{data} --encoder {encoder} --train-subset half", "input0/half.idx: no such file"),
+        ("{data}:{tmp}/none --encoder {encoder}", "{data}:{tmp}/none: text_classification reads one folder"),
+        ("{data} --encoder {encoder} --max-positions 2000", "{encoder} reads 16 tokens. Leave the option"),
+        ("{data} --encoder {encoder} --task tagging", "{data}: not data of --task tagging, but of text_"),
+        ("{tmp}/corpus --encoder {encoder}", "corpus. Pass {tmp}/corpus/shard2:{tmp}/corpus/shard10"),
     ],
 )
 def test_a_wrong_folder_or_number_is_named(
@@ -514,6 +518,9 @@ def test_a_wrong_folder_or_number_is_named(
         shutil.copy(encoder / "model.pt", tmp_path / name)
     (tmp_path / "other" / "model_args.txt").write_text(SIZES)
     (tmp_path / "other" / "dict.txt").write_text("hello 1\n")
+    for name in ("shard10", "shard2"):
+        (tmp_path / "corpus" / name).mkdir(parents=True)
+        (tmp_path / "corpus" / name / "train.idx").touch()
     places = {"tmp": tmp_path, "data": data, "encoder": encoder}
     assert fairseq_adv.cli.main(["train", *words.format(**places).split(), "--dry-run"]) == 2
     out, err = capsys.readouterr()
