@@ -25,6 +25,7 @@ from tqdm import tqdm
 
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
+from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.text.labelled_folder import check_classes, check_labels, class_names, known_labels
 from fairseq_adv.data.tokenizers import FOLDER
@@ -129,9 +130,10 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
     if not (most or how.batch_size):
         most = max(MAX_TOKENS_OF_CPU, int(tokens.max())) if on_cpu else MAX_TOKENS
     if most and tokens.max() > most:
+        whole = " with all its choices" if isinstance(dataset, RankingDataset) else ""
         raise DataError(
-            f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "
-            f"than --max-tokens {most}. Pass {tokens.max()} or more."
+            f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens{whole}, more than --max-tokens "
+            f"{most}. Pass {tokens.max()} or more."
         )
     order = np.argsort([dataset.size(i) for i in range(len(dataset))], kind="stable")[::-1]
     return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=how.batch_size))

@@ -469,6 +469,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
         ("--max-epoch 3 4", "4: belongs to no option"),
         ("--write-checkpoints-asynchronously", "--write-checkpoints-asynchronously needs iopath: pip ins"),
         ("--max-epoch x", "--max-epoch x: pass a whole number"),
+        ("--lr abc", "argument --lr: invalid value: 'abc'"),
     ],
 )
 def test_what_does_not_exist_is_refused_before_anything_is_printed(
