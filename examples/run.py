@@ -39,6 +39,7 @@ ENCODER = "ENCODER_DIR"  # the yamls' placeholder for the encoder's folder
 PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))
 # Where a job of a sweep saves; known to hydra only when the job starts.
 OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
+_GLUE = re.compile(r"^  - glue: (\w+)", re.MULTILINE)  # a recipe's task, if none is chosen
 WORKERS = "distributed_training.distributed_world_size"
 
 
@@ -313,6 +314,10 @@ def command(args: argparse.Namespace) -> list[str]:
     words += sizes(base, encoder)
     # Not strict, since some of fairseq's keys are in no yaml; check_key has checked them.
     config = composed(recipe, [*words, *first], strict=False)
+    for key in keys:
+        given = OmegaConf.select(config, key)
+        if OmegaConf.is_list(OmegaConf.select(base, key)) and not OmegaConf.is_list(given):
+            raise DataError(f"{key}={given}: not a list. Pass {key}=[{given}]")
     words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
     for group, key in PATHS:
@@ -323,6 +328,9 @@ def command(args: argparse.Namespace) -> list[str]:
     check_encoder(config, encoder)
     for folder in folders:
         check_data(config.task._name, Path(folder), encoder)
+    left_out = _GLUE.search(recipe.read_text(encoding="utf-8"))
+    if left_out and not any(line.startswith("glue=") for line in first):
+        print(f"note: without glue=… the schedule is that of glue={left_out[1]}", file=sys.stderr)
     folder = str(recipe.parent.resolve())
     if swept:
         words = ["--multirun", *words, *sweep(save, words, swept)]  # of two save_dirs, the later wins

@@ -4,7 +4,7 @@
 #
 #   scripts/quickstart.sh                        1500 sentences of movie reviews (fairseq-adv fetch reviews)
 #   scripts/quickstart.sh --glue DIR             a GLUE task folder instead, such as glue_data/RTE
-#   scripts/quickstart.sh --encoder HF_FOLDER    another BERT or RoBERTa folder instead of MiniLM-L6
+#   scripts/quickstart.sh --encoder HF_FOLDER    another BERT, RoBERTa or ALBERT folder instead of MiniLM-L6
 #   scripts/quickstart.sh --out DIR              output folder (default: out/quickstart)
 #   scripts/quickstart.sh --epochs N             training epochs (default: 1; with --glue 4)
 #   scripts/quickstart.sh --seed N               seed of both trainings (default: 1)

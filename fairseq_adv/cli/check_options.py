@@ -73,7 +73,8 @@ def mistakes_in_one_line() -> ContextManager[object]:
     """In this context argparse raises DataError instead of printing 400 lines of usage."""
 
     def refuse(parser: argparse.ArgumentParser, message: str) -> None:
-        raise DataError(f"{message} (see fairseq-train --help)")
+        plain = message.replace("invalid <lambda> value", "invalid value")  # of fairseq's lists of numbers
+        raise DataError(f"{plain} (see fairseq-train --help)")
 
     return mock.patch.object(argparse.ArgumentParser, "error", refuse)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_adv.data.checked_json import json_lines
-from fairseq_adv.data.choices.question_layouts import is_regents, is_swag
+from fairseq_adv.data.choices.question_layouts import is_regents, is_swag, read_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import find_squad, read_squad, squad_files
 from fairseq_adv.data.tables.split_files import find_split_file, split_files
@@ -48,6 +48,8 @@ def detect_task(folder: Path) -> str:
         return "span_qa"
     if _find_tagged(folder):
         return "tagging"
+    if shards := sorted(folder.glob("shard[0-9]*/train.idx"), key=lambda path: (len(str(path)), path)):
+        raise DataError(f"{folder}: shards of a corpus. Pass {':'.join(str(path.parent) for path in shards)}")
     there = sorted(path.name for path in folder.iterdir())
     raise DataError(
         f"{folder}: no training data recognised. Looked for input0/ and label/ (from fairseq-adv prepare), "
@@ -121,13 +123,14 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
             return [_count_windows(options, find_squad(folders[0], split))]
         tagged = _find_tagged(folders[0])
         return None if tagged is None else [len(read_rows(tagged, tell=False))]
-    paths = [_find_questions(folder) for folder in folders] if kind == "questions" else []
-    counts = [_count_questions(path) for path in paths if path is not None]
+    counts = []
+    if kind == "questions":
+        counts = [_count_questions(options.value("--task"), folder, split) for folder in folders]
     given = options.value("--sampling-weights") or ":".join("1" for _ in counts)
     with suppress(ValueError):  # not numbers, which the task refuses
         weights = [float(part) for part in given.split(":") if part]
-        if counts and len(counts) == len(folders) == len(weights):
-            return [sum(round(weight * count) for weight, count in zip(weights, counts))]
+        if counts and None not in counts and len(counts) == len(weights):
+            return [sum(round(weight * (count or 0)) for weight, count in zip(weights, counts))]
     return None
 
 
@@ -155,7 +158,16 @@ def _index_counts(path: Path) -> tuple[int, int]:
     return index.rows, path.with_suffix(".bin").stat().st_size // index.itemsize
 
 
-def _count_questions(path: Path) -> int:
+def _count_questions(task: str, folder: Path, split: str) -> int | None:
+    from fairseq.tasks import TASK_REGISTRY
+
+    from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
+
+    if getattr(TASK_REGISTRY[task], "read", None) is MultipleChoiceTask.read:
+        return len(read_split(folder, split))
+    path = _find_questions(folder)  # of schemas, or of a task that has a reader of its own
+    if path is None:
+        return None
     if path.suffix == ".csv":
         return sum(1 for _ in read_table(path))
     with open(path, "rb") as file:

@@ -47,7 +47,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationSet
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
 from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
@@ -117,7 +117,7 @@ def _answer_texts(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.predict.text_model import answer_lines
 
     if args.input and not args.input.is_file():
-        raise DataError(f"{args.input}: no such file")
+        raise no_file(args.input)
     model = load(args.checkpoints, data=args.data, how=inference_config(args, args.batch_size))
     if args.stdin:
         answer_lines(model, sys.stdin.buffer, data_output())

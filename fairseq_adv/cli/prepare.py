@@ -122,7 +122,7 @@ def nli(args: argparse.Namespace) -> None:
 
 
 CHOICES = """\
-Converts multiple-choice data to the layout that ``--task arc_retrieval`` reads.
+Converts multiple-choice data to the layout that --task arc_retrieval reads.
 
 Name each FILE after its split (hellaswag_train.jsonl, val.csv), or pass SPLIT=FILE, such as
 train=questions.jsonl. Supported are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, and your own:
@@ -213,7 +213,7 @@ def glue(args: argparse.Namespace) -> None:
 
 
 QNLI_RANKING = """\
-Turns GLUE's QNLI into questions with two sentences each, for ``--task qnli_ranking``.
+Turns GLUE's QNLI into questions with two sentences each, for --task qnli_ranking.
 
 The right choice is the sentence that entails the answer. For most questions QNLI has one such sentence and
 one other. OUT gets:

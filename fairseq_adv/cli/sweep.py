@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack_settings import Attack
 
+from .data_folder import count_classes, detect_task
 from .encoder_folder import model_args
 from .number_types import count, positive, with_commas
 from .script import VerbParser
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.summaries import Summary
 
 _COMMAND = "command.txt"  # of a run
+_SIZES = {"adv_steps", "adv_max_norm", "adv_lr", "adv_init_mag"}
 
 
 def sweep_options(parser: VerbParser) -> None:
@@ -66,6 +68,7 @@ def sweep(args: argparse.Namespace) -> None:
 
     if args.metric in LOWER:
         raise DataError(f"--metric {args.metric}: the table has the loss. Pass a score, such as accuracy.")
+    _check(args.data, args.criterion)
     norm = embedding_norm(args.data, args.encoder)
     # One attack for all settings, in the middle of the range, so that their losses can be compared.
     epsilon = (args.attack_ratio or statistics.median(args.ratios)) * norm
@@ -100,6 +103,19 @@ def sweep(args: argparse.Namespace) -> None:
         text = table(rows, norm, attack, args.metric)
         atomic_write(args.out / "RESULTS.md", text + "\n")
     print(text)
+
+
+def _check(data: Path, criterion: str) -> None:
+    """Raises DataError if the data have no classes, or the criterion lacks options of the sweep."""
+    from fairseq_adv.criterions import methods
+
+    if detect_task(data) != "text_classification" or count_classes(data) is None:
+        raise DataError(f"{data}: not texts with classes. Pass a folder from prepare glue or classification")
+    able = [name for name, method in methods().items() if {*method.own_options()} >= _SIZES]
+    if criterion not in able:
+        raise DataError(
+            f"--criterion {criterion}: lacks sizes that a sweep sets. Pass one of {', '.join(able)}"
+        )
 
 
 def _check_finished(folder: Path, words: Sequence[str]) -> None:

@@ -76,7 +76,8 @@ def train_options(parser: VerbParser) -> None:
     parser.usage = "fairseq-adv train DATA --encoder DIR [--workers N] [--dry-run] [fairseq-train's options]"
     parser.epilog = _FILLED_IN
     add = parser.add_argument
-    add("data", metavar="DATA", help="folder made by prepare or corpus, or several joined by colons")
+    add("data", metavar="DATA", help="folder made by prepare or corpus; of multiple choice, and of a "
+        "corpus's shards, also several joined by colons")  # fmt: skip
     add(
         "--encoder",
         type=Path,

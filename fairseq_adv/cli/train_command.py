@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,9 +63,9 @@ class TrainOptions:
         """The value of an option: the user's, else ours, else ``default``."""
         return self.given.get(option, self.filled.get(option, default))
 
-    def number(self, option: str, default: str = "") -> int:
-        """The value of an option that must be a whole number of 0 or more."""
-        return whole_number(option, self.value(option, default))
+    def number(self, option: str, default: str = "", least: int = 0) -> int:
+        """The value of an option that must be a whole number of ``least`` or more."""
+        return whole_number(option, self.value(option, default), least)
 
     def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
         """Fills in the options that the user has not passed; none of them if one of ``unless`` was passed."""
@@ -76,9 +77,10 @@ class TrainOptions:
         return [word for option, value in self.filled.items() for word in (option, value) if word]
 
 
-def whole_number(option: str, text: str) -> int:
-    if not text.isdecimal():
-        raise DataError(f"{option} {text}: pass a whole number")
+def whole_number(option: str, text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        # A limit of 0 is none, as in fairseq, but nobody needs it.
+        raise DataError(f"{option} {text}: pass a whole number of 1 or more")
     return int(text)
 
 
@@ -102,7 +104,10 @@ def train_command(
     check_choices(options)
     from fairseq_adv.criterions import methods  # here, because --help doesn't need torch
 
-    kind, method = kind_of(options.value("--task")), methods().get(options.value("--criterion"))
+    task, method = options.value("--task"), methods().get(options.value("--criterion"))
+    kind = kind_of(task)
+    if len(folders) > 1 and (kind in ("classes", "tokens") or task == "wsc"):
+        raise DataError(f"{data}: {task} reads one folder. Several are for multiple choice and corpora")
     if method is not None:
         _fill_method(options, method)
     _fill_task(options, kind, folders, encoder, method is not None)
@@ -141,7 +146,13 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
     if not weights.is_file():
         raise DataError(f"{weights}: no such file. Pass a Hugging Face folder, or one that convert wrote")
     if sizes.is_file():
-        options.fill(TrainOptions(model_args(encoder)).given)
+        read = TrainOptions(model_args(encoder)).given
+        given, longest = options.value("--max-positions"), read.get("--max-positions")
+        if given and longest and given != longest and not options.has(*OTHER_STARTS):
+            raise DataError(
+                f"--max-positions {given}: {encoder} reads {longest} tokens. Leave the option out"
+            )
+        options.fill(read)
     elif not options.has("--arch"):
         raise DataError(
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
@@ -235,15 +246,25 @@ def _updates(
     if rows is None:
         if most:
             return most
+        _check_fits(options.value("--task"), kind, folders[0])
         raise DataError(
             "the number of updates is not known before training (--max-tokens, --max-epoch 0, or rows that "
             "are made during training). Pass --max-update, or --total-num-update to set only the schedule"
         )
     parts = options.value("--update-freq", "1").strip("[]").split(",")
-    update_freq = [whole_number("--update-freq", part.strip()) for part in parts]
-    total = count_updates(rows, epochs, options.number("--batch-size"), workers, update_freq)
+    update_freq = [whole_number("--update-freq", part.strip(), 1) for part in parts]
+    total = count_updates(rows, epochs, options.number("--batch-size", least=1), workers, update_freq)
     total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
+
+
+def _check_fits(task: str, kind: str, folder: Path) -> None:
+    """Raises DataError if a folder is recognised as the data of another kind of task."""
+    detected = task
+    with suppress(DataError):
+        detected = detect_task(folder)
+    if kind_of(detected) != kind:
+        raise DataError(f"{folder}: not data of --task {task}, but of {detected}. Leave --task out")
 
 
 def count_updates(

@@ -31,6 +31,18 @@ class DataError(ValueError):
         super().__init__(_RUN.sub(lambda run: f"{run.group()[:60]}…", text))
 
 
+def no_file(path: Path) -> DataError:
+    """The error for a path that is not a file."""
+    return DataError(f"{path}: a folder. Pass a file" if path.is_dir() else f"{path}: no such file")
+
+
+def no_checkpoint(path: Path) -> DataError:
+    """The error for a path that is not a file, where a checkpoint belongs."""
+    if path.is_dir():
+        return DataError(f"{path}: a folder. Pass a checkpoint in it, such as {path / 'checkpoint_best.pt'}")
+    return DataError(f"{path}: no such checkpoint")
+
+
 @contextmanager
 def as_data_error() -> Iterator[None]:
     """Turns a ValueError of the block into a DataError: what it calls knows no user, as ``perturbation/``."""

@@ -71,7 +71,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for reading, decompressed if its name ends in .gz."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    if path.suffix != ".gz":
+    if path.suffix.lower() != ".gz":
         with path.open("rb") as plain:
             yield plain
         return
@@ -116,7 +116,7 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
                 size += len(line)
                 if 4 * len(line) > limit and len(line.encode("utf-8", "surrogatepass")) > limit:
                     raise too_long(f"{path}:{number + 1}")
-                if path.suffix == ".gz":
+                if path.suffix.lower() == ".gz":
                     check_unpacked(path, size)
                 yield line[1:] if number == 0 and line.startswith("\ufeff") else line
                 number += 1

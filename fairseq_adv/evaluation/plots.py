@@ -27,8 +27,8 @@ class NoMatplotlib(DataError):
 
     def __init__(self) -> None:
         super().__init__(
-            "no figure was drawn: that needs matplotlib. Install it with pip install -c constraints.txt "
-            "'.[plots]', and run the same command again"
+            "no figure was drawn: that needs matplotlib. Install it with pip install 'fairseq_adv[plots]', "
+            "and run the same command again"
         )
 
 

@@ -111,6 +111,9 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     )  # fmt: skip
     summary.seed, summary.setting = seed_and_setting(logged_configuration(path))
     scored = [values for values in log.valid if name in values]
+    if metric and log.valid and not scored:
+        scores = set(log.valid[-1]) - {"bsz", "epoch", "num_updates", "wpb", "wps"}
+        logger.warning("%s: has no %s. It has %s", path, metric, ", ".join(sorted(scores)))
     if summary.metric:
         summary.dev_scores = [(values["num_updates"], values[name] * _unit(name)) for values in scored]
     summary.dev_losses = [(values["num_updates"], loss_nats(values)) for values in log.valid]

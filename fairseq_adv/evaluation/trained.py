@@ -25,7 +25,8 @@ from tqdm import tqdm
 
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.choices.ranking_dataset import RankingDataset
+from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.text.labelled_folder import check_classes, check_labels, class_names, known_labels
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
@@ -129,9 +130,10 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
     if not (most or how.batch_size):
         most = max(MAX_TOKENS_OF_CPU, int(tokens.max())) if on_cpu else MAX_TOKENS
     if most and tokens.max() > most:
+        whole = " with all its choices" if isinstance(dataset, RankingDataset) else ""
         raise DataError(
-            f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens with all its choices, more "
-            f"than --max-tokens {most}. Pass {tokens.max()} or more."
+            f"row {names[int(tokens.argmax())]} has {tokens.max()} tokens{whole}, more than --max-tokens "
+            f"{most}. Pass {tokens.max()} or more."
         )
     order = np.argsort([dataset.size(i) for i in range(len(dataset))], kind="stable")[::-1]
     return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=how.batch_size))
@@ -140,7 +142,7 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
 def read_checkpoint(path: Path) -> dict[str, Any]:
     """The contents of a checkpoint, to build a model from; no code in it is run."""
     if not path.is_file():
-        raise DataError(f"{path}: no such checkpoint")
+        raise no_checkpoint(path)
     try:
         with checkpoints.to_build_from():
             state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
@@ -181,7 +183,6 @@ def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how:
     Args:
         task: with the dictionaries that belong to the model; ``None``: as in training, from its data folder.
     """
-    updates = (state.get("optimizer_history") or [{}])[-1].get("num_updates", 0)
     with reported_as_data_error(path):
         (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(path)], task=task, state=state
@@ -195,7 +196,11 @@ def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how:
     if how.precision == "bf16":  # fairseq's fused inference layers, of encoders with relu, don't autocast
         use_differentiable_layers(model)
     model = (model.half() if how.fp16 else model).to(how.device)
-    return Trained(path, cfg, task, model, objective, int(updates), how)
+    return Trained(path, cfg, task, model, objective, _updates(state), how)
+
+
+def _updates(state: dict[str, Any]) -> int:
+    return int((state.get("optimizer_history") or [{}])[-1].get("num_updates", 0))
 
 
 def load(
@@ -203,9 +208,13 @@ def load(
 ) -> Trained:
     """Opens a checkpoint with splits of its data, to measure it."""
     how = InferenceConfig(cpu=cpu, precision=precision)
+    if data is not None and Path(data).is_file():
+        raise DataError(f"--data {data}: a file. Pass a data folder (attack --attack NAME takes a file)")
     state = read_checkpoint(Path(path))
     labels = known_labels(state["cfg"])
     trained_on = str(getattr(state["cfg"].task, "data", "") or "")
+    if data is None and trained_on == "." and not _updates(state):
+        raise DataError(f"{path}: an encoder as convert wrote it, without data. Pass a checkpoint of train")
     changed = {} if data is None else {"data": data}
     # A copy, made by fairseq-adv train: the folder that it came from may be gone, or have another one by now.
     tokenizer = Path(path).parent / FOLDER

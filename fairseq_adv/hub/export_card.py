@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 
 from fairseq_adv.data.printable import printable
@@ -38,9 +38,10 @@ _WHAT = {
 _PIPELINE = """from transformers import pipeline
 model = pipeline("{pipeline}", model="{folder}")
 print(model({call}))"""
+_PAIR = ', "text_pair": "another, if it was trained on pairs"'
 _CALLS = {
-    CLASSES: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}, top_k=None',
-    REGRESSION: '{"text": "one text", "text_pair": "another, if it was trained on pairs"}',
+    CLASSES: f'{{"text": "one text"{_PAIR}}}, top_k=None',
+    REGRESSION: f'{{"text": "one text"{_PAIR}}}',
     MASKED_LM: '"The sky is " + model.tokenizer.mask_token + "."',
     TAGS: '"Words separated by spaces , as in the training data ."',
 }
@@ -132,8 +133,10 @@ def _use(state: TrainedState, trained: Trained, folder: str) -> str:
         return _CHOICES.format(folder=folder, first=first, second=second)
     if trained.kind == SPANS:
         return _SPANS.format(folder=folder)
-    pipeline = PIPELINES[trained.kind]
-    return _PIPELINE.format(pipeline=pipeline, folder=folder, call=_CALLS[trained.kind])
+    pipeline, call, data = PIPELINES[trained.kind], _CALLS[trained.kind], Path(state.data or "")
+    if (data / "input0").is_dir() and not (data / "input1").is_dir():
+        call = call.replace(_PAIR, "")
+    return _PIPELINE.format(pipeline=pipeline, folder=folder, call=call)
 
 
 def _report(state: TrainedState) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.hub.families import ALBERT, BERT
 from fairseq_adv_compat import checkpoints
@@ -107,7 +107,7 @@ def read_trained(path: Path, averaged: bool = False) -> TrainedState:
         averaged: read the average of the weights (``--store-ema``, ``smart``).
     """
     if not path.is_file():
-        raise DataError(f"{path}: no such checkpoint")
+        raise no_checkpoint(path)
     try:
         with path.open("rb") as file:
             state = checkpoints.load(file, "cpu")

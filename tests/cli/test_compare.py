@@ -39,6 +39,14 @@ def test_runs_with_and_without_a_log(runs: Path, run: CommandMain) -> None:
     assert not (runs / "logged" / "attack-0.4.json").exists()
 
 
+def test_a_metric_that_no_log_has_is_told(
+    runs: Path, run: CommandMain, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert run(runs / "logged", "--metric", "accuracy").returncode == 0 and not caplog.text
+    assert run(runs / "logged", "--metric", "pearson").returncode == 0
+    assert re.search(r"train\.log: has no pearson\. It has .*accuracy, .*loss", caplog.text)
+
+
 def test_runs_of_one_name_are_told_by_their_paths(runs: Path, tmp_path: Path, run: CommandMain) -> None:
     other = shutil.copytree(runs / "logged", tmp_path / "logged")
     lines = run(runs / "logged", other).stdout.splitlines()

@@ -222,7 +222,7 @@ def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) ->
     ("words", "message"),
     [
         (["CHECKPOINT"], "--out is missing"),
-        (["CHECKPOINT", "--out", "OUT"], "--data is missing"),
+        (["CHECKPOINT", "--out", "OUT"], "or a file of texts with --input FILE --text COLUMN"),
         (["--stdin"], "CHECKPOINT is missing"),
         (["CHECKPOINT", "--stdin", "--input", "a.txt"], "--stdin and --input: pass only one of them"),
         (["CHECKPOINT", "--stdin", "--task", "RTE"], "--task is for --data, not for --stdin. Leave it out."),
@@ -231,8 +231,10 @@ def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) ->
         (["CHECKPOINT", "--data", "DATA", "--out", "OUT", "--text", "a"], "--text needs --input"),
         (["CHECKPOINT", "--stdin", "--no-header"], "--no-header needs --input"),
         (["CHECKPOINT", "--input", "a.csv"], "a.csv: no such file"),
-        (["CHECKPOINT", "--stdin", "--tokenizer-dir", "OUT"], "neither vocab.txt"),
+        (["CHECKPOINT", "--stdin", "--tokenizer-dir", "OUT"], "out: no such folder"),
         (["gone.pt", "--stdin"], "gone.pt: no such checkpoint"),
+        (["DATA", "--stdin"], "data: a folder. Pass a checkpoint in it, such as "),
+        (["CHECKPOINT", "--input", "DATA"], "data: a folder. Pass a file"),
     ],
 )
 def test_options_that_do_not_go_together(

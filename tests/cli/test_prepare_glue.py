@@ -59,7 +59,7 @@ def test_all_tasks_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_tokenizer_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sst2(tmp_path / "SST-2")
     assert run(tmp_path, "SST-2", tmp_path / "out", "--encoder", "nowhere") == 2
-    assert capsys.readouterr().err.startswith("error: nowhere: neither vocab.txt (WordPiece), nor")
+    assert capsys.readouterr().err.startswith("error: nowhere: no such folder")
     assert not (tmp_path / "out").exists()
 
 

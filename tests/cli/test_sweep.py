@@ -17,6 +17,7 @@ from support import (
     train_args,
     verb,
     weights,
+    write_questions,
     write_task,
 )
 
@@ -126,7 +127,29 @@ def test_a_hugging_face_folder_as_it_is(tmp_path: Path) -> None:
     assert float(lines[-1].split("|")[4]) == pytest.approx(0.02, rel=0.1), "what the method measured"
 
 
-def test_its_folder_needs_no_model_args(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_folder_needs_no_model_args(tmp_path: Path) -> None:
     save_encoder(tmp_path / "encoder", "bert")
-    done = CommandMain("sweep", capsys)(tmp_path / "gone", tmp_path / "encoder", tmp_path / "out")
-    assert done.returncode == 2 and "gone/input0/dict.txt" in done.stderr
+    with pytest.raises(FileNotFoundError, match=r"gone/input0/dict\.txt"):
+        embedding_norm(tmp_path / "gone", tmp_path / "encoder")
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "message"),
+    [
+        ("gone", [], "gone: no such folder"),
+        ("numbers", [], "numbers: not texts with classes"),
+        ("questions", [], "questions: not texts with classes"),
+        ("data", ["--criterion", "alum_vat"], "--criterion alum_vat: lacks sizes that a sweep sets"),
+        ("data", ["--criterion", "frelb"], "Pass one of creat, freeat, freelb, infobert, pgd, tavat, yopo"),
+    ],
+)
+def test_other_data_and_criterions_are_refused_before_a_run(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], data: str, more: list[str], message: str
+) -> None:
+    write_questions(tmp_path / "questions")
+    write_task(tmp_path / "numbers", classes=1)
+    (tmp_path / "numbers" / "label" / "dict.txt").unlink()
+    where = folder / data if data == "data" else tmp_path / data
+    done = CommandMain("sweep", capsys)(where, folder / "encoder", tmp_path / "out", *more)
+    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
+    assert not (tmp_path / "out").exists()

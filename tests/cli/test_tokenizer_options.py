@@ -61,7 +61,7 @@ def test_a_sentencepiece_model_goes_to_its_own_reader(tmp_path: Path) -> None:
         ("--sentencepiece a --srcdict b --vocab-bpe c", "--vocab-bpe is not for the tokenizer sentencepiece"),
         ("--sentencepiece a --srcdict b --cased", "--cased is for WordPiece"),
         ("--encoder-json a --vocab-bpe b --srcdict c --cased", "--cased is for WordPiece"),
-        ("--encoder nowhere", "nowhere: neither vocab.txt (WordPiece), nor"),
+        ("--encoder nowhere", "nowhere: no such folder. Pass an encoder's; names on a hub are not "),
         ("--encoder-json a --vocab-bpe b --srcdict c", "a: no such file"),
     ],
 )

@@ -275,7 +275,9 @@ def read_log_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
     return [json.loads(line[line.index("{") :]) for line in done.stdout.splitlines() if "| train | {" in line]
 
 
-@pytest.mark.parametrize("kind", ["classes", "questions", "weights", "wsc", "corpus", "lines"])
+@pytest.mark.parametrize(
+    "kind", ["classes", "questions", "weights", "regents", "race", "wsc", "corpus", "lines"]
+)
 def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path, kind: str) -> None:
     """As many mini-batches as fairseq makes of them."""
     folders, own = [tmp_path / "a", tmp_path / "b"], ["--max-epoch", "1"]
@@ -283,6 +285,21 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
         folders = [write_task(folders[0], train=23)]
     elif kind == "wsc":
         folders = [write_wsc(folders[0], train=23)]
+    elif kind == "race":  # two articles of two questions
+        for split in ("train", "dev"):
+            (folders[0] / split / "high").mkdir(parents=True)
+            for name in ("1.txt", "2.txt"):
+                row = {"article": "w1 w2.", "questions": ["w3?"] * 2, "options": [["w4", "w5"]] * 2}
+                (folders[0] / split / "high" / name).write_text(json.dumps({**row, "answers": ["A", "B"]}))
+        folders, own = folders[:1], [*own, "--batch-size", "1"]
+    elif kind == "regents":  # a third of the rows is not multiple choice
+        folders[0].mkdir()
+        row = '\n{0},A,{1},"w{0} (A) w1 (B) w2"'
+        rows = "".join(row.format(number, int(number % 3 > 0)) for number in range(12))
+        for split in ("train", "dev"):
+            path = folders[0] / f"{split}.csv"
+            path.write_text(f"questionID,AnswerKey,isMultipleChoiceQuestion,question{rows}")
+        folders = folders[:1]
     elif kind in ("questions", "weights"):
         write_questions(folders[0], train=23)
         write_questions(folders[1], train=14, seed=1)
@@ -296,7 +313,7 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     if kind == "classes":
         start = encoder
     where = ":".join(map(str, folders))
-    words = train_command(where, start, [*own, *QUICK, "--batch-size", "4", "--no-save"], {})
+    words = train_command(where, start, ["--batch-size", "4", *own, *QUICK, "--no-save"], {})
     words += ["--save-dir", str(tmp_path / "unused"), "--log-file", str(tmp_path / "log")]
     batches = iterators.GroupedIterator(build(words).trainer.get_train_iterator(1).next_epoch_itr(), 1)
     assert str(len(batches)) == TrainOptions(words).value("--total-num-update")
@@ -457,6 +474,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
         ("--max-epoch 3 4", "4: belongs to no option"),
         ("--write-checkpoints-asynchronously", "--write-checkpoints-asynchronously needs iopath: pip ins"),
         ("--max-epoch x", "--max-epoch x: pass a whole number"),
+        ("--lr abc", "argument --lr: invalid value: 'abc'"),
     ],
 )
 def test_what_does_not_exist_is_refused_before_anything_is_printed(
@@ -487,8 +505,15 @@ def test_what_does_not_exist_is_refused_before_anything_is_printed(
         ),
         ("{data} --encoder {encoder} --max-tokens 100", "Pass --max-update, or --total-num-update"),
         ("{data} --encoder {encoder} --max-epoch 0", "Pass --max-update, or --total-num-update"),
-        ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number"),
+        ("{data} --encoder {encoder} --batch-size x", "--batch-size x: pass a whole number of 1 or more"),
+        ("{data} --encoder {encoder} --batch-size 0", "--batch-size 0: pass a whole number of 1 or more"),
+        ("{data} --encoder {encoder} --update-freq 1,0", "--update-freq 0: pass a whole number of 1 or"),
+        ("{data} --encoder {encoder} --max-epoch -1", "--max-epoch -1: pass a whole number of 1 or more"),
         ("{data} --encoder {encoder} --train-subset half", "input0/half.idx: no such file"),
+        ("{data}:{tmp}/none --encoder {encoder}", "{data}:{tmp}/none: text_classification reads one folder"),
+        ("{data} --encoder {encoder} --max-positions 2000", "{encoder} reads 16 tokens. Leave the option"),
+        ("{data} --encoder {encoder} --task tagging", "{data}: not data of --task tagging, but of text_"),
+        ("{tmp}/corpus --encoder {encoder}", "corpus. Pass {tmp}/corpus/shard2:{tmp}/corpus/shard10"),
     ],
 )
 def test_a_wrong_folder_or_number_is_named(
@@ -499,6 +524,9 @@ def test_a_wrong_folder_or_number_is_named(
         shutil.copy(encoder / "model.pt", tmp_path / name)
     (tmp_path / "other" / "model_args.txt").write_text(SIZES)
     (tmp_path / "other" / "dict.txt").write_text("hello 1\n")
+    for name in ("shard10", "shard2"):
+        (tmp_path / "corpus" / name).mkdir(parents=True)
+        (tmp_path / "corpus" / name / "train.idx").touch()
     places = {"tmp": tmp_path, "data": data, "encoder": encoder}
     assert fairseq_adv.cli.main(["train", *words.format(**places).split(), "--dry-run"]) == 2
     out, err = capsys.readouterr()

@@ -46,12 +46,15 @@ def test_the_table_tells_the_unit_of_the_radius(runs: Path, capsys: pytest.Captu
     ("args", "message"),
     [
         (["gone.pt", "--epsilon", "1", "--absolute"], "error: gone.pt: no such checkpoint"),
+        (["FOLDER", "--epsilon", "1", "--absolute"], "freelb: a folder. Pass a checkpoint in it, such as "),
+        (["CHECKPOINT", "--epsilon", "1", "--absolute", "--data", __file__], f"--data {__file__}: a file. "),
         (["CHECKPOINT", "--epsilon", "1"], "--relative if it is a share of the norm of each example's"),
         (["CHECKPOINT", "--epsilon", "1", "--relative", "--split", "test"], "no split 'test'"),
     ],
 )
 def test_mistakes_are_told_without_a_traceback(repo: Path, runs: Path, args: list[str], message: str) -> None:
-    words = [str(runs / "freelb" / "checkpoint_best.pt") if a == "CHECKPOINT" else a for a in args]
+    places = {"FOLDER": runs / "freelb", "CHECKPOINT": runs / "freelb" / "checkpoint_best.pt"}
+    words = [str(places.get(a, a)) for a in args]
     code, _, err = attack(*words)
     assert code == 2
     assert message in err and "Traceback" not in err

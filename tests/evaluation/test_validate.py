@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 from support import (
     ADVERSARIAL,
     PLUGIN,
@@ -77,6 +78,11 @@ def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
     run.trainer.save_checkpoint(str(tmp_path / "checkpoint.pt"), {})
     found = json.loads(validate(tmp_path / "checkpoint.pt", "--cpu", "--json").stdout)
     assert math.exp(found["loss"]) == pytest.approx(found["ppl"], rel=0.01)
+    state = torch.load(tmp_path / "checkpoint.pt")
+    state["cfg"]["task"]["data"] = "."  # as convert writes it
+    torch.save(state, tmp_path / "checkpoint.pt")
+    assert "an encoder as convert wrote it" in validate(tmp_path / "checkpoint.pt", "--cpu").stderr
+    assert validate(tmp_path / "checkpoint.pt", "--cpu", "--data", tmp_path / "bin").returncode == 0
 
 
 @pytest.mark.parametrize(

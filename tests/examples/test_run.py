@@ -126,6 +126,12 @@ def test_a_converted_encoders_yaml_is_a_choice_of_a_recipe(tmp_path: Path) -> No
     assert model.max_positions == 64 and model.dropout == 0.1  # the recipe's other keys stay
 
 
+def test_a_schedule_that_was_not_chosen_is_told(tmp_path: Path, encoder: Encoder) -> None:
+    words = [tiny_data(tmp_path, "glue"), encoder("glue"), tmp_path / "save", "--dry-run"]
+    assert run_py("glue", *words).stderr == "note: without glue=… the schedule is that of glue=rte\n"
+    assert not run_py("glue", *words, "glue=mrpc").stderr
+
+
 # --- what is refused
 
 
@@ -161,6 +167,7 @@ def places(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> dict[s
         ("glue {glue} {glue_encoder} criterion.adv_step=3", "adv_init_mag, adv_lr, adv_max_norm"),
         ("glue {glue} {glue_encoder} common.fp61=true", "common.fp61: no such key"),
         slow("glue {glue} {glue_encoder} fp16", "fp16: pass key=value"),
+        ("glue {glue} {glue_encoder} optimization.lr=2e-5", "not a list. Pass optimization.lr=[2e-05]"),
         ("glue {glue} {tmp}", "{tmp}/model.pt: no such file"),
         slow("glue {tmp} {glue_encoder}", "input0/dict.txt: no such file"),
         slow("glue {tmp}/none {glue_encoder}", "{tmp}/none: no such folder"),

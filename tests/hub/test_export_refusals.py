@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any, Callable
 
@@ -244,10 +245,19 @@ def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     assert "--seed" not in method and "--flood" not in method  # of fairseq's, and of what was not used
     assert "| updates | 3 |" in card and "White space around a text is removed, as in training.\n" in card
     assert "# freelb on RTE\n" in card and "`entailment`, `not_entailment`" in card
-    assert "`fairseq-adv export model.pt my-model`" in card
+    assert "`fairseq-adv export model.pt my-model`" in card and '"text_pair": "another' in card
     for file in (tmp_path / "my-model").iterdir():
         assert file.stat().st_mode == (tmp_path / "my-model" / "README.md").stat().st_mode
         assert str(trained.parents[1]).encode() not in file.read_bytes(), file
+
+
+def test_the_model_card_of_single_texts_shows_no_pair(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained.parents[1] / "RTE", tmp_path / "single")
+    shutil.rmtree(tmp_path / "single" / "input1")
+    single = export_samples.changed(trained, tmp_path / "a.pt", in_task(data=str(tmp_path / "single")))
+    export_checkpoint(single, tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert 'print(model({"text": "one text"}, top_k=None))' in card
 
 
 def test_a_checkpoint_cannot_write_into_the_card(trained: Path, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[Plac
         import datasets
     except ImportError as error:
         raise DataError(
-            "--dataset needs Hugging Face's datasets: pip install -c constraints.txt '.[datasets]'"
+            "--dataset needs Hugging Face's datasets: pip install 'fairseq_adv[datasets]'"
         ) from error
     try:
         if any((Path(name) / file).is_file() for file in _SAVED):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.checked_json import check_text, json_lines
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.data.lines import lines_of, max_line, some_rows, too_long
 from fairseq_adv.data.tables.parquet import parquet_rows
 from fairseq_adv.data.tables.separated import SEPARATORS, cells_of, find_separator, own_separator
@@ -20,6 +20,11 @@ PlacedRow = tuple[str, dict[str, Any]]
 """("file:line", the row's cells by column name)."""
 CLASS_LINES = (".txt", ".label", ".all")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", *CLASS_LINES)
+_FIXES = {
+    ".json": "Write it as .jsonl, one object per line.",
+    **dict.fromkeys((".xlsx", ".xls", ".ods"), "Save it as .csv."),
+    **dict.fromkeys((".bz2", ".xz", ".zip", ".zst"), "Unpack it."),
+}
 
 
 def read_table(
@@ -45,11 +50,11 @@ def read_table(
             not JSON, a line, row or cell above :func:`fairseq_adv.data.lines.max_line`, a wrong number of
             cells, or two columns with one name.
     """
-    ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    ending = Path(path.name.lower().removesuffix(".gz")).suffix
     if not path.is_file():
-        raise DataError(f"{path}: no such file")
+        raise no_file(path)
     if ending not in ENDINGS:
-        fix = "Write it as .jsonl, one object per line." if ending == ".json" else "Rename it."
+        fix = _FIXES.get(ending, "Rename it.")
         raise DataError(f"{path}: the name must end in {', '.join(ENDINGS)} (optionally .gz). {fix}")
     if ending in (".csv", ".tsv", ".txt"):
         separator = find_separator(path, encoding, ending, columns if header else None)

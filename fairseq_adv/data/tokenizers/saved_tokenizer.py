@@ -128,6 +128,8 @@ def check_same_words(checkpoint: Path, trained_on: str, data: Path, part: str = 
 
 def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
     """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder."""
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder. Pass an encoder's; names on a hub are not downloaded.")
     if is_hugging_face(folder):
         if cased:
             raise DataError("--cased: the tokenizer.json of a Hugging Face folder decides. Leave it out.")

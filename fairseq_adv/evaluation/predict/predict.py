@@ -165,7 +165,10 @@ def _check(request: Request, task: PredictionTask) -> None:
     if not request.checkpoints and not request.scores:
         raise DataError("no model: pass checkpoints, or score files with --scores")
     if request.checkpoints and request.data is None:
-        raise DataError("--data is missing: pass the data folder to run the checkpoints on")
+        raise DataError(
+            "--data is missing: pass the data folder to run the checkpoints on, or a file of texts with "
+            "--input FILE --text COLUMN"
+        )
     if request.wnli is not None and task.name != "WNLI":
         raise DataError(f"--wnli-test is for --task WNLI, not {task.name}. Leave it out.")
     if request.gold is not None and task.name != "QNLI":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple, TextIO, Union
 
@@ -49,7 +49,7 @@ class TextModel:
         self.kind, self.takes, self.labels = first.name, first.takes, list(first.labels)
         self.takes_questions = self.kind == "choices"
 
-    def predict(self, texts: Sequence[Row], batch_size: int | None = None) -> list[Prediction]:
+    def predict(self, texts: Iterable[Row], batch_size: int | None = None) -> list[Prediction]:
         """Predicts on rows in mini-batches of similar length.
 
         A text, or a pair, with more tokens than the model has positions is truncated, as in training with
@@ -74,7 +74,7 @@ class TextModel:
         return combine(self._decoded(rows, how)).predictions() if rows else []
 
     def scores(
-        self, texts: Sequence[Row], how: InferenceConfig | None = None, progress: bool = False
+        self, texts: Iterable[Row], how: InferenceConfig | None = None, progress: bool = False
     ) -> Ensemble | None:
         """Like :meth:`predict`, but returns arrays; ``None`` if there are no texts.
 
@@ -104,11 +104,14 @@ class TextModel:
         answers = combine(self._decoded(rows, None, progress))
         return replace(answers, kept=kept, gold=gold) if isinstance(answers, Decisions) else answers
 
-    def _rows(self, texts: Sequence[Row]) -> Any:
+    def _rows(self, texts: Iterable[Row]) -> Any:
         """The rows in the form that the kind's ``examples`` takes; ``None`` if there are none."""
         if isinstance(texts, str):
             raise DataError(f"predict takes a list of texts, not one text: pass [{texts[:40]!r}]")
-        return self._members[0].kind.rows(texts) if len(texts) else None
+        if isinstance(texts, Mapping):
+            raise DataError("predict takes a list of texts, not a dictionary: pass its texts as a list")
+        rows = list(texts)
+        return self._members[0].kind.rows(rows) if rows else None
 
     def _decoded(self, rows: Any, how: InferenceConfig | None = None, progress: bool = False) -> list[Any]:
         """What each member says of the rows."""

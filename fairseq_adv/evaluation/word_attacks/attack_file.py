@@ -13,7 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object, json_object_or_none
-from fairseq_adv.data.errors import DataError, full_disk_named
+from fairseq_adv.data.errors import DataError, full_disk_named, no_checkpoint, no_file
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -115,9 +115,9 @@ def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, 
 def _made_from(request: Request) -> dict[str, Any]:
     """Everything that the results depend on."""
     if not request.checkpoint.is_file():
-        raise DataError(f"{request.checkpoint}: no such checkpoint")
+        raise no_checkpoint(request.checkpoint)
     if not request.file.path.is_file():
-        raise DataError(f"{request.file.path}: no such file")
+        raise no_file(request.file.path)
     file = {name: value for name, value in asdict(request.file).items() if name != "path"}
     named = {**asdict(request.resources), "tokenizer": request.how.tokenizer_dir}
     return {
@@ -142,10 +142,18 @@ def _check_folder(out: Path, made_from: Mapping[str, Any]) -> None:
         odd = next((name for name in (EXAMPLES, _PART, SUMMARY) if (out / name).exists()), None)
         if odd is not None:
             raise DataError(f"{out / odd}: is from an attack with unknown settings. Pass another --out.")
-    elif differing := ", ".join(differences(made_from, kept)):
+    elif differing := differences(made_from, kept):
+        if "file" in differing:  # its contents, or options that tell how it is read
+            parts = differences(made_from["file"], kept.get("file"))
+            place = differing.index("file")
+            differing[place : place + 1] = ["file" if name == "sha256" else _option(name) for name in parts]
         raise DataError(
-            f"{out}: has an attack with a different {differing}. Pass another --out, or remove it."
+            f"{out}: has an attack with a different {', '.join(differing)}. Pass another --out, or remove it."
         )
+
+
+def _option(name: str) -> str:
+    return "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
 
 
 def _attack(examples: Sequence[Attacked], parts: Parts, part: Path, at_once: int) -> list[dict[str, Any]]:

@@ -70,7 +70,8 @@ BAD = [
     ("a.jsonl", b'{"a": 1}\n{"a"\n', {}, "a.jsonl:2: not JSON"),
     ("a.jsonl", b'{"a": 1}\n[1]\n', {}, "a.jsonl:2: expected a JSON object"),
     ("a.jsonl", b'{"a": "\xff"}\n', {}, "a.jsonl:1: not UTF-8"),
-    ("a.xlsx", b"PK", {}, r"a.xlsx: the name must end in .csv, .tsv, .jsonl"),
+    ("a.xlsx", b"PK", {}, r"a.xlsx: the name must end in .csv, .tsv, .jsonl.*\. Save it as .csv"),
+    ("a.csv.bz2", b"BZ", {}, r"a.csv.bz2: the name must end in .*\. Unpack it"),
     ("a.jsonl", b'{"a": 1}\n', {"header": False}, "--no-header is for csv, tsv, and a .txt of cells"),
     ("a.csv", b"a\n1\n", {"encoding": "latin-one"}, "--encoding latin-one: no such text encoding"),
 ]
@@ -84,7 +85,16 @@ def test_a_bad_table_is_named(
         rows_of(tmp_path / name, content, **options)
 
 
+def test_endings_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "a.CSV").write_bytes(b"text\na\n")
+    (tmp_path / "a.Csv.GZ").write_bytes(gzip.compress(b"text\na\n"))
+    for name in ("a.CSV", "a.Csv.GZ"):
+        assert [row for _, row in read_table(tmp_path / name)] == [{"text": "a"}]
+
+
 def test_files_that_are_damaged_or_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a folder. Pass a file"):
+        list(read_table(tmp_path))
     with pytest.raises(DataError, match=r"none.csv: no such file"):
         list(read_table(tmp_path / "none.csv"))
     for content in (gzip.compress(b"text,label\na,1\n")[:-9], b"text,label\n"):

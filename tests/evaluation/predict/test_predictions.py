@@ -423,7 +423,7 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
                 "data": data,
                 "running": InferenceConfig(cpu=True, max_tokens=5),
             },
-            "more than --max-tokens 5. Pass",
+            " tokens, more than --max-tokens 5. Pass",
         ),
         "wnli": ({"task": "RTE", "checkpoints": [a], "data": data, "wnli": a}, "--wnli-test is for --task"),
         "gold": ({"task": "RTE", "checkpoints": [a], "data": data, "gold": a}, "--gold is for --task QNLI"),

@@ -203,6 +203,8 @@ def test_mistakes_are_told(pairs: Path, tmp_path: Path) -> None:
     ranking = load(save(questions, tmp_path / "r.pt", task="commonsense_qa"), device="cpu")
     for rows, message in [
         ("a text", "a list of texts, not one text"),
+        ({"text": "a"}, "a list of texts, not a dictionary"),
+        (iter(["a text"]), "was trained on pairs of texts, but was given single texts"),
         (["a text"], "was trained on pairs of texts, but was given single texts"),
         ([("a", "b"), "c"], "text 1: pairs and single texts can't be mixed"),
         ([("a", "b", "c")], "text 0: expected a text or a pair of texts"),
@@ -226,6 +228,8 @@ def test_mistakes_are_told(pairs: Path, tmp_path: Path) -> None:
         load(pairs / "a.pt", device="gpu")
     with pytest.raises(DataError, match=r"x\.pt: no such checkpoint"):
         load(tmp_path / "x.pt")
+    with pytest.raises(DataError, match=r"a folder. Pass a checkpoint in it, such as .*/checkpoint_best.pt"):
+        load(tmp_path)
     wsc = save(write_wsc(tmp_path / "wsc"), tmp_path / "w.pt", task="wsc")
     with pytest.raises(DataError, match="was trained with --task wsc, but only models of"):
         load(wsc)

@@ -183,7 +183,8 @@ def test_a_folder_of_another_attack_is_refused(films: Path, tmp_path: Path, atta
     ]
     out = ["--out", str(tmp_path / "out")]
     assert attack(*words, *out).returncode == 0
-    others = [(["--seed", "2"], "settings"), (["--examples", "4"], "file")]
+    others = [(["--seed", "2"], "settings"), (["--examples", "4"], "--examples")]
+    others.append((["--examples", "4", "--label-map", "0=1"], "--examples, --label-map"))
     for more, what in [*others, (["--precision", "bf16"], "precision")]:
         done = attack(*words, *out, *more)
         assert (
