@@ -21,7 +21,7 @@ from .user_dir import find_user_dir, load_user_dir
 if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
 
-_ALIASES = {"--max-sentences": "--batch-size"}
+_ALIASES = {"--max-sentences": "--batch-size", "--save-async": "--write-checkpoints-asynchronously"}
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
@@ -96,6 +96,8 @@ def train_command(
         environment: gives the number of workers under torchrun.
     """
     options, folders = TrainOptions(own), [Path(part) for part in data.split(":") if part]
+    if not folders:
+        raise DataError("DATA is empty: pass a data folder")
     options.fill({"--user-dir": find_user_dir()})
     options.fill({"--task": options.value("--task") or detect_task(folders[0])})
     _fill_encoder(options, encoder, folders[0])
@@ -121,7 +123,8 @@ def train_command(
         workers = max(options.number("--distributed-world-size"), 1)
     if workers > 1 and options.value("--ddp-backend", "pytorch_ddp") in ("pytorch_ddp", "c10d"):
         # RoBERTa's LM head, which most tasks don't use, ended the second update.
-        options.fill({"--find-unused-parameters": ""}, unless=("--checkpoint-activations",))
+        refused = () if options.value("--arch") == "hf_encoder" else ("--checkpoint-activations",)
+        options.fill({"--find-unused-parameters": ""}, unless=refused)
     _fill_schedule(options, kind, folders, workers, method)
     options.fill({"--clip-norm": "1.0"})
     options.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))
@@ -148,7 +151,8 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
     if sizes.is_file():
         read = TrainOptions(model_args(encoder)).given
         given, longest = options.value("--max-positions"), read.get("--max-positions")
-        if given and longest and given != longest and not options.has(*OTHER_STARTS):
+        is_its_own = not options.has("--finetune-from-model", *OTHER_STARTS)
+        if given and longest and given != longest and is_its_own:
             raise DataError(
                 f"--max-positions {given}: {encoder} reads {longest} tokens. Leave the option out"
             )
@@ -243,10 +247,11 @@ def _updates(
     rows = None
     if epochs and not options.has("--max-tokens"):
         rows = rows_of_an_epoch(options, kind, folders)
+        if rows is None and not most:
+            _check_fits(options.value("--task"), kind, folders[0])
     if rows is None:
         if most:
             return most
-        _check_fits(options.value("--task"), kind, folders[0])
         raise DataError(
             "the number of updates is not known before training (--max-tokens, --max-epoch 0, or rows that "
             "are made during training). Pass --max-update, or --total-num-update to set only the schedule"
@@ -263,7 +268,7 @@ def _check_fits(task: str, kind: str, folder: Path) -> None:
     detected = task
     with suppress(DataError):
         detected = detect_task(folder)
-    if kind_of(detected) != kind:
+    if kind and kind_of(detected) != kind:
         raise DataError(f"{folder}: not data of --task {task}, but of {detected}. Leave --task out")
 
 

@@ -66,11 +66,11 @@ def _gradients(weights: Sequence[nn.Parameter]) -> list[Tensor] | None:
 
 def _multiply(optimizer: Any, plain: Plain, c: Any) -> None:
     gradients = _gradients(list(optimizer.params))
-    if gradients is None:
+    is_on_gpu = isinstance(c, Tensor) and c.device.type != "cpu"
+    if gradients is None or (is_on_gpu and c.device != gradients[0].device):
         plain(c)
     else:  # a factor on the GPU, as with several workers, is not read
-        is_on_gpu = isinstance(c, Tensor) and c.device.type != "cpu"
-        torch._foreach_mul_(gradients, c.float() if is_on_gpu else float(c))
+        torch._foreach_mul_(gradients, c.float().reshape(()) if is_on_gpu else float(c))
 
 
 def _clip(

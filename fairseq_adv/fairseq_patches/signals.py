@@ -46,18 +46,22 @@ def stop_on_a_signal() -> None:
     fairseq_cli/train.py, lines 246 and 360: ``train``, and ``validate_and_save``, which it calls after each
     update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others through the sums that all
     workers exchange in each update anyway. fairseq/distributed/distributed_timeout_wrapper.py, line 38:
-    ``--heartbeat-timeout`` sends one SIGINT, for which a run that hangs would never end; now it kills.
+    ``--heartbeat-timeout`` sends one SIGINT, for which a run that hangs would never end: after as long
+    again it is killed.
 
     Signals that already have another handler keep it. Without a signal nothing changes for any criterion.
     """
     replace_in_training("train", _train_listening)
     replace_in_training("validate_and_save", _save_and_leave)
     replace(Trainer, "_aggregate_logging_outputs", _tell_other_workers)
-    replace(DistributedTimeoutWrapper, "__init__", _kill_a_hanging_run)
+    replace(DistributedTimeoutWrapper, "_check_heartbeat", _kill_a_hanging_run)
 
 
-def _kill_a_hanging_run(plain: Plain, self: Any, *args: Any, **options: Any) -> None:
-    plain(self, *args, **{"signal": signal.SIGKILL, **options})
+def _kill_a_hanging_run(plain: Plain, self: Any, process: int) -> None:
+    plain(self, process)  # until the signal was sent, or the run has ended
+    self._heartbeat.clear()
+    if not (self._terminated or self._heartbeat.wait(self.timeout) or self._terminated):
+        os.kill(process, signal.SIGKILL)
 
 
 def _train_listening(plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:

@@ -15,6 +15,7 @@ from fairseq_adv.objectives import span_metrics
 from fairseq_adv.objectives.base import Sample, register_objective
 from fairseq_adv.objectives.gathered import gathered
 from fairseq_adv.objectives.labelled import TokenLevel
+from fairseq_adv.perturbation.host_copies import host_copy
 from fairseq_adv.tasks.span_qa import SpanQATask
 
 
@@ -51,8 +52,10 @@ class Spans(TokenLevel):
         }
         if gather:
             numbers = span_metrics.records(predictions, sample, self.task)
-            known = sample["target"][:, 0] >= 0  # a question without known answers is not scored
-            output.update(gathered(numbers[known.cpu()], sample["id"][known], self.task))
+            # A question without known answers is not scored.
+            known, ids = host_copy(sample["target"])[:, 0] >= 0, host_copy(sample["id"])
+            on_device = ids[known].to(sample["id"].device, non_blocking=True)
+            output.update(gathered(numbers[known], on_device, self.task))
         return output
 
     @staticmethod

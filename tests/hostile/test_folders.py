@@ -155,14 +155,17 @@ def steps(normalizer: object = None, pre_tokenizer: object = None) -> Change:
 DOUBLED = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 # A trie of one unit, and a text that stands for a character.
-TABLE = struct.pack("<II", 4, 0) + b"b" * 2000
+TABLE = struct.pack("<II", 4, 0) + b"b" * 20_000
 FAR_LONGER: dict[str, Change] = {
-    "each letter by thousands": steps({**DOUBLED, "content": "a" * 2000}),
+    "each letter by thousands": steps({**DOUBLED, "content": "a" * 20_000}),
     "a letter doubled, twenty times": steps({"type": "Sequence", "normalizers": [DOUBLED] * 20}),
-    "something where nothing is, ten times": steps({"type": "Sequence", "normalizers": [
-        {**DOUBLED, "pattern": {"Regex": "(?=a)"}, "content": "b"}] * 10}),
+    "something where nothing is, twenty times": steps({"type": "Sequence", "normalizers": [
+        {**DOUBLED, "pattern": {"Regex": "(?=a)"}, "content": "b"}] * 20}),
     "bytes of bytes": steps(None, {"type": "Sequence", "pretokenizers": [BYTES] * 20}),
-    "thousands in front": steps({"type": "Prepend", "prepend": "a" * 2000}),
+    "thousands in front": steps({"type": "Prepend", "prepend": "a" * 20_000}),
+    "a table without texts": steps({"type": "Sequence", "normalizers": [
+        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(TABLE[:8]).decode()},
+        {**DOUBLED, "content": "a" * 20_000}]}),
     "a table": steps({"type": "Precompiled", "precompiled_charsmap": base64.b64encode(TABLE).decode()}),
 }  # fmt: skip
 
@@ -173,7 +176,7 @@ def test_a_tokenizer_that_makes_texts_far_longer_is_refused(name: str, tmp_path:
     save_encoder(folder, "bert")
     FAR_LONGER[name](folder, tmp_path / "canary")
     with pytest.raises(
-        DataError, match=r"tokenizer\.json: its norm.* makes texts more than 1000 times longer"
+        DataError, match=r"tokenizer\.json: its norm.* makes texts more than 10000 times longer"
     ):
         built_as_it_is(folder)
 

@@ -77,7 +77,8 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
     """
     rows: Rows = []
     columns, comments, is_open = 0, 0, False
-    usual = len(first_word(text_lines(path)))
+    word = first_word(text_lines(path))
+    usual = 0 if word and is_tag(word[-1]) else len(word)  # a word ends in a tag, so that no comment is one
     for line, text in enumerate(text_lines(path), start=1):
         text = text.lstrip("\ufeff") if line == 1 else text
         cells = cells_of(text)
@@ -118,7 +119,7 @@ def is_comment(line: str, cells: List[str], columns: int) -> bool:
 
     Args:
         cells: of the line.
-        columns: of the file's words; 0 if they are unknown.
+        columns: of the file's words; 0 if a number of columns tells nothing.
     """
     if len(cells) < 2 or cells[0][:1] != "#" or is_tag(cells[-1]):
         return False

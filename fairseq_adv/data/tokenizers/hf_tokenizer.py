@@ -30,7 +30,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import (
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
 
 _MOST_WORDS = 2_000_000  # twice what the largest encoder has; a dictionary of more takes long to build
-_LONGER = 1000  # times; ALBERT's tokenizer has 18 characters for one, and three kinds of replacements
+_LONGER = 10_000  # times; ALBERT's tokenizer has 18 characters for one, others a dozen expressions
 
 
 class HFTokenizer(CompiledTokenizer):
@@ -173,7 +173,7 @@ def _growth(step: Mapping[str, Any]) -> int:
     if kind == "Precompiled":
         table = base64.b64decode(step["precompiled_charsmap"])
         normal = table[4 + int.from_bytes(table[:4], "little") :].decode("utf-8", "replace")
-        return max(map(len, normal.split("\0")))
+        return max(1, *map(len, normal.split("\0")))
     return math.prod(_growth(one) for part in ("normalizers", "pretokenizers") for one in step.get(part, []))
 
 

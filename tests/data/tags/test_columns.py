@@ -52,6 +52,8 @@ def test_comments_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptur
         ("#\tNN\nis\tVBZ\n", "#", 0),
         ("# b NNP\n#text = Berlin is\nBerlin NNP\n", "Berlin", 2),
         ("#a\tNN\n#b\tNN\n", "#a", 0),
+        ("#end document\n#begin document (a b); part 1\nBerlin B-LOC\n", "Berlin", 2),  # words end in tags
+        ("#id = 5\nBerlin NNP B-LOC\n", "Berlin", 1),
     ],
 )
 def test_a_first_word_with_a_hash_is_no_comment(
