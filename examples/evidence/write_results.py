@@ -156,16 +156,15 @@ def elsewhere(results: Results, name: str) -> list[Optional[Gain]]:
 
 def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
-
-    def row(method: str, tasks: Iterable[str], base: Optional[int] = None) -> list[str]:
-        return [f"`{method}`", *(shown(results.gain(task, method, base=base)) for task in tasks)]
-
-    rows = [[*row(name, GRID["secondary"]), results.price(name)] for name in grid.OTHERS]
+    found = [(name, [results.gain(task, name) for task in GRID["secondary"]]) for name in grid.OTHERS]
+    rows = [[f"`{name}`", *map(shown, some), results.price(name)] for name, some in found]
     lines = ["## Other methods: gain over `standard` (secondary)", ""]
     lines += markdown(["method", *GRID["secondary"], PRICE], rows)
-    rows = [row(name, TASKS, grid.control(name, results.chosen)) for name in COMPARED]
+    controls = {name: grid.control(name, results.chosen) for name in COMPARED}
+    found = [(name, [results.gain(task, name, base=controls[name]) for task in TASKS]) for name in COMPARED]
+    rows = [[f"`{name}`", shown(mean_of(some)), *map(shown, some)] for name, some in found]
     lines += ["## Gain over `standard` with the method's learning rate (secondary)", ""]
-    lines += markdown(["method", *TASKS], rows)
+    lines += markdown(["method", f"mean of {len(TASKS)}", *TASKS], rows)
     for task in TASKS:
         rows = [scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
         heads = ["method", "seeds", "of one class", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
