@@ -200,6 +200,7 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
     assert not re.search("helps|harms|no gain|not decided| p [=<]", text), "no verdict"
     fill_in(folder, [primary[-1]], gained=0.2)
     fill_in(folder, [cell for cell in cells if not cell.is_choice and cell.method == "noise"], seed=1)
+    fill_in(folder, [cell for cell in cells if cell.is_control], seed=2)
     text = write(folder)
     rows = {row[0]: row for row in table_rows(text)}
     of_tasks = [row for name, row in rows.items() if name.endswith(("(accuracy)", "(mcc)"))]
@@ -218,6 +219,10 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
     movies = details.partition("## movie-reviews")[2].partition("## CoLA")[0]
     (plain,) = [row for row in table_rows(movies) if row[0] == "`standard`"]
     assert plain[1:3] == ["8", "0"] and float(plain[3]) == pytest.approx(70, abs=3)
+    own_rate = details.partition("with the method's learning rate")[2].partition("## movie")[0]
+    (row,) = [row for row in table_rows(own_rate) if row[0] == "`freelb`"]
+    mean, *of_tasks = [float(cell.split(" ± ")[0]) for cell in row[1:]]
+    assert mean == pytest.approx(np.mean(of_tasks), abs=0.01) and min(of_tasks) > 10
     assert "| `noise` |" in details and "| chosen |" in details
     figures = {path.name: path.read_bytes() for path in folder.glob("gain.*g")}
     assert sorted(figures) == ["gain.svg"]
