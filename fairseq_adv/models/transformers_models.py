@@ -201,6 +201,10 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
             f"{where}: {type(model).__name__} takes no attention mask, so the padding of a row would change "
             "its answer. Pass another encoder"
         )
+    if getattr(model.config, "default_language", "") is None:  # XMOD's layers differ by language
+        raise DataError(
+            f"{where}: no default_language. Set it there to one of {', '.join(model.config.languages)}"
+        )
     if any(p.padding_idx not in (None, 1) for p in _position_tables(model)):
         raise DataError(
             f"{where}: positions are counted from a padding token that is not 1, which is not supported"

@@ -347,6 +347,7 @@ def refused(hf_data: dict[str, Path], folder: Path, message: str, *words: str) -
         ({"num_hidden_layers": 100_000_000}, "num_hidden_layers is 100000000, more than 1000"),
         ({"hidden_size": 2**20}, "the configuration needs far more than the .* numbers that"),
         ({"num_attention_heads": 7}, "transformers can't build the model"),
+        ({"model_type": "xmod", "languages": ["en", "de"]}, "no default_language. Set it there to one of en"),
         ({"model_type": "fnet"}, "FNetModel takes no attention mask"),
         ({"pad_token_id": 10_000}, "transformers can't build the model .*adding_idx must be within"),
         ({"num_hidden_layers": 3}, "the weights lack bert.encoder.layer.2|the weights lack encoder.layer.2"),
