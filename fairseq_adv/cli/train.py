@@ -57,7 +57,6 @@ filled in unless you pass them:
   --max-epoch 3 (not with --max-update; freeat, which makes several updates of each mini-batch: as many
     updates as three epochs of another method have) --distributed-world-size 1
   --find-unused-parameters: for several workers in torch's DDP, which GPUs have unless you pass --ddp-backend
-    (not with --checkpoint-activations)
   --best-checkpoint-metric accuracy (CoLA: mcc, regression: pearson, tagging and span_qa: f1, masked_lm:
     loss)
   --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)

@@ -123,8 +123,7 @@ def train_command(
         workers = max(options.number("--distributed-world-size"), 1)
     if workers > 1 and options.value("--ddp-backend", "pytorch_ddp") in ("pytorch_ddp", "c10d"):
         # RoBERTa's LM head, which most tasks don't use, ended the second update.
-        refused = () if options.value("--arch") == "hf_encoder" else ("--checkpoint-activations",)
-        options.fill({"--find-unused-parameters": ""}, unless=refused)
+        options.fill({"--find-unused-parameters": ""})
     _fill_schedule(options, kind, folders, workers, method)
     options.fill({"--clip-norm": "1.0"})
     options.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))

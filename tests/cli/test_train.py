@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.data import iterators
+from hf_encoders import save_encoder
 from omegaconf import OmegaConf
 from support import (
     PLUGIN,
@@ -347,6 +348,10 @@ def test_several_workers(
     assert TrainOptions(on_gpus).value("--total-num-update") == "9"
     assert "--find-unused-parameters" in on_gpus
     assert "--find-unused-parameters" not in shown("--ddp-backend", "legacy_ddp")
+    theirs = ["--arch", "hf_encoder", "--hf-model", str(tmp_path / "hf"), "--checkpoint-activations"]
+    save_encoder(tmp_path / "hf", "bert")
+    found = train_command(str(data), None, [*theirs, "--distributed-world-size", "2"], {})
+    assert "--find-unused-parameters" in found
     assert not (tmp_path / "none").exists()
     under = dict.fromkeys(("MASTER_ADDR", "MASTER_PORT", "RANK"), "0")
     found = options_of(data, encoder, WORLD_SIZE="6", **under)
@@ -607,8 +612,6 @@ def test_an_alberts_tokenizer_is_kept(tmp_path: Path) -> None:
 
 def test_the_tokenizer_of_a_hugging_face_folder_is_kept(tmp_path: Path) -> None:
     """With its vocabulary, which is in config.json there: predict reads the copy without it."""
-    from hf_encoders import save_encoder
-
     from fairseq_adv.cli.train import _save_tokenizer
     from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
