@@ -125,12 +125,13 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
         return None if tagged is None else [len(read_rows(tagged, tell=False))]
     counts = []
     if kind == "questions":
-        counts = [_count_questions(options.value("--task"), folder, split) for folder in folders]
+        found = (_count_questions(options.value("--task"), folder, split) for folder in folders)
+        counts = [count for count in found if count is not None]
     given = options.value("--sampling-weights") or ":".join("1" for _ in counts)
     with suppress(ValueError):  # not numbers, which the task refuses
         weights = [float(part) for part in given.split(":") if part]
-        if counts and None not in counts and len(counts) == len(weights):
-            return [sum(round(weight * (count or 0)) for weight, count in zip(weights, counts))]
+        if counts and len(counts) == len(folders) == len(weights):
+            return [sum(round(weight * count) for weight, count in zip(weights, counts))]
     return None
 
 

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, Iterable, Iterator, Optional, Tuple, TypeVar, cast
 
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.errors import DataError, no_file
 
 MAX_LINE_MB = 4
 """The default of --max-line-mb. WordPiece takes up to 450 bytes of memory per byte of a row: 1.8 GB."""
@@ -70,7 +70,7 @@ def check_unpacked(path: Path, size: int) -> None:
 def opened(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for reading, decompressed if its name ends in .gz."""
     if not path.is_file():
-        raise DataError(f"{path}: no such file")
+        raise no_file(path)
     if path.suffix.lower() != ".gz":
         with path.open("rb") as plain:
             yield plain

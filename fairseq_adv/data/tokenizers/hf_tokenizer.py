@@ -25,7 +25,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import (
     Piece,
     TokenToIds,
     library_errors,
-)  # fmt: skip
+)
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
 

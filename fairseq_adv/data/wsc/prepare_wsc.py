@@ -10,7 +10,7 @@ from typing import Any
 from tqdm import tqdm
 
 from fairseq_adv.data.checked_json import json_lines
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.errors import no_file
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tables.split_files import files_of_splits
 from fairseq_adv.data.workspace import Prepared, finished, workspace
@@ -38,7 +38,7 @@ def prepare_wsc(
     files = files_of_splits(inputs, (".jsonl", ".tsv"))
     for path in files.values():
         if not path.is_file():
-            raise DataError(f"{path}: no such file")
+            raise no_file(path)
     made_from = {
         "format": FORMAT_VERSION,
         "candidates": source,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fairseq.data import FairseqDataset
 
 from fairseq_adv.data.checked_json import parsed
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.data.io import atomic_open, breaks_a_line
 from fairseq_adv.data.temperature import TEMPERATURE
 from fairseq_adv.evaluation.calibration import softmax
@@ -113,7 +113,7 @@ class Scores:
     def load(path: Path) -> Scores:
         """Reads a file written by :meth:`save`."""
         if not path.is_file():
-            raise DataError(f"{path}: no such file")
+            raise no_file(path)
         try:
             with zipfile.ZipFile(path) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
