@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import multiprocessing
+import os
 import signal
 import socket
 import sys
@@ -140,6 +141,19 @@ def test_copies_hold_what_fairseqs_do(tmp_path: Path, patched: None) -> None:
     target.write_bytes(b"older")
     assert PathManager.copy(str(source), str(target), overwrite=True)
     assert target.read_bytes() == b"checkpoint" and sorted(p.name for p in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_copy_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, patched: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut could leave an empty checkpoint_last.pt, and the old one would be gone."""
+    (tmp_path / "a").write_bytes(b"checkpoint")
+    done: list[str] = []
+    sync, rename = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: (done.append("fsync"), sync(file)))
+    monkeypatch.setattr(os, "replace", lambda *paths: (done.append("replace"), rename(*paths)))
+    PathManager.copy(str(tmp_path / "a"), str(tmp_path / "b"), overwrite=True)
+    assert done == ["fsync", "replace"]
 
 
 def test_a_checkpoint_holds_what_fairseqs_does(tmp_path: Path, patched: None) -> None:

@@ -16,6 +16,8 @@ As a SLURM array (#SBATCH --array=0-7), and a last step that checks that all sha
 from __future__ import annotations
 
 import argparse
+import glob
+import os
 import sys
 import time
 from pathlib import Path
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 def corpus_options(parser: VerbParser) -> None:
     parser.describe(__doc__, RESUMABLE)
     add = parser.add_argument
-    add("texts", type=Path, nargs="+", metavar="INPUT", help="text files; their order is kept")
+    add("texts", type=Path, nargs="+", metavar="INPUT", help="text files, whose order is kept, or patterns in quotes")
     add("out", type=Path, metavar="OUT", help="output folder, with shard0, shard1, … in it")
     add("--shards", type=count, default=1, metavar="N", help="number of shards, about equal in bytes")
     add("--workers", type=count, default=1, metavar="N", help="number of processes")
@@ -60,17 +62,26 @@ def corpus(args: argparse.Namespace) -> int:
 
     text = Corpus(
         tokenizer_of(args),
-        texts=args.texts,
+        texts=_matching(args.texts),
         out=args.out,
         shards=args.shards,
         documents=args.documents,
         drop_empty=args.drop_empty,
-        valid=args.valid,
-        test=args.test,
+        valid=_matching(args.valid),
+        test=_matching(args.test),
         replace_invalid=args.encoding_errors == "replace",
         max_line=args.max_line_mb << 20,
     )
     return _check(text) if args.check else _make(args, text)
+
+
+def _matching(paths: list[Path]) -> list[Path]:
+    """A pattern in quotes can name more files than a command line can hold."""
+    found: list[Path] = []
+    for path in paths:
+        names = [] if path.exists() else sorted(glob.glob(str(path)), key=os.fsencode)
+        found += map(Path, names or [path])
+    return found
 
 
 def _shards(args: argparse.Namespace) -> list[int]:

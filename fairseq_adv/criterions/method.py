@@ -26,6 +26,8 @@ from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.data_loading import (
+    count_long_rows_whole,
+    load_the_shard_of_the_epoch,
     seed_one_thread_at_a_time,
     skip_the_remainder_of_a_resumed_epoch,
 )
@@ -150,6 +152,8 @@ class Method(FairseqCriterion):
         end_no_sync_after_an_error()
         log_zeros_after_out_of_memory()
         seed_one_thread_at_a_time()
+        count_long_rows_whole()
+        load_the_shard_of_the_epoch()
         skip_the_remainder_of_a_resumed_epoch()
 
     def step(self, batch: MiniBatch) -> Log:

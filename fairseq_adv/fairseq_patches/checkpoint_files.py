@@ -16,7 +16,7 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError, full_disk_named
-from fairseq_adv.data.io import atomic_open
+from fairseq_adv.data.io import atomic_open, flush
 from fairseq_adv.fairseq_patches.mixed_precision import (
     load_loss_scale,
     load_master_weights,
@@ -133,6 +133,8 @@ def _copy_whole(plain: Plain, src_path: str, dst_path: str, overwrite: bool = Fa
     try:
         with full_disk_named(Path(dst_path)):
             done = plain(src_path, beside, overwrite=True)
+            if done:
+                flush(Path(beside))
         if done:
             os.replace(beside, target)
     except BaseException:

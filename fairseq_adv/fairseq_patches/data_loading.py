@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
-from fairseq.data import FairseqDataset, data_utils
+from fairseq import checkpoint_utils
+from fairseq.data import FairseqDataset, TokenBlockDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_adv.fairseq_patches.replace import Plain, replace
@@ -66,6 +68,41 @@ def _without_its_last(plain: Plain, self: Any, *words: Any, **options: Any) -> A
         if iterator.n and not iterator.has_next():
             return None  # as when a position is past the end
     return iterator
+
+
+def load_the_shard_of_the_epoch() -> None:
+    """Lets a run that resumes past the end of a shard go on with the next one.
+
+    fairseq/checkpoint_utils.py, line 260: fairseq loads the shard of the checkpoint's epoch, and only then
+    finds that the epoch is over. The next one would be trained on the same shard.
+    """
+    replace(checkpoint_utils, "load_checkpoint", _load_shard)
+
+
+def _load_shard(plain: Plain, cfg: Any, trainer: Any, **options: Any) -> Any:
+    extra, iterator = plain(cfg, trainer, **options)
+    position = (extra or {}).get("train_iterator", {})
+    if not cfg.reset_dataloader and iterator.epoch == position.get("epoch", 0) + 1:
+        iterator = trainer.get_train_iterator(iterator.epoch, load_dataset=True, **options)
+    return extra, iterator
+
+
+def count_long_rows_whole() -> None:
+    """Lets fairseq leave out rows of 65,536 tokens and more as it does others that are too long.
+
+    fairseq/data/token_block_dataset.py, line 155: the lengths of rows are uint16, also with a break mode by
+    which a row is at least a whole line. A line of 65,596 tokens counts as one of 60, passes as short enough,
+    and ends the run in the position embedding, at the same update after each restart.
+    """
+    replace(TokenBlockDataset, "_build_slice_indices", _count_whole)
+
+
+def _count_whole(plain: Plain, *words: Any, **options: Any) -> Any:
+    sizes, *rest, slices = plain(*words, **options)
+    whole = np.diff(slices.astype(np.int64)).squeeze(1)
+    if whole.max() >= np.iinfo(sizes.dtype).max:  # or would be, with the first token that fairseq adds
+        sizes = whole
+    return (sizes, *rest, slices)
 
 
 def leave_signals_to_the_training() -> None:

@@ -145,12 +145,12 @@ def _why_not_resumable(how: Any) -> str:
 
 def _leave(cfg: Any, trainer: Trainer) -> None:
     """Ends the process when all workers are here and rank 0 has written its checkpoint."""
+    if cfg.checkpoint.write_checkpoints_asynchronously:
+        PathManager.async_close()
     sent = torch.tensor(float(_Stop.sent), device=trainer.device)
     if trainer.data_parallel_world_size > 1:
         distributed_utils.all_reduce(sent, group=trainer.data_parallel_process_group, op="max")
     number = signal.Signals(int(sent))
-    if cfg.checkpoint.write_checkpoints_asynchronously:
-        PathManager.async_close()
     left = _why_not_resumable(cfg.checkpoint)
     goes_on = left or "run the same command again to resume"
     for child in multiprocessing.active_children():  # torch would wait 5 seconds for the data loaders

@@ -6,12 +6,15 @@ the masked positions.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq import utils
+from fairseq.distributed.utils import get_global_rank
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
@@ -23,6 +26,9 @@ from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_masked_lm_head, register_objective
 from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
+
+logger = logging.getLogger(__name__)
+_FEW = 0.01  # of the tokens
 
 
 @register_objective(MaskedLMTask)
@@ -47,6 +53,21 @@ class MaskedLM(Objective):
 
     def check_model(self, model: nn.Module) -> None:
         check_masked_lm_head(model)
+        self._warn_of_long_lines(model)
+
+    def _warn_of_long_lines(self, model: nn.Module) -> None:
+        """fairseq leaves them out, and reports the number of rows: a few may be most of the text."""
+        dataset, most = self.task.datasets.get(self.cfg.train_subset), model.max_positions()
+        if dataset is None or get_global_rank() > 0:
+            return
+        tokens = np.asarray(dataset.sizes).ravel()
+        skipped = tokens[tokens > most].sum(dtype=int) / tokens.sum(dtype=int)
+        if skipped > _FEW:
+            logger.warning(
+                "%.0f%% of the tokens of %s are not trained on: they are in lines of more than %d tokens, which "
+                "--sample-break-mode %s does not divide. Pass none, which does",
+                100 * skipped, self.cfg.train_subset, most - 1, self.task.cfg.sample_break_mode,
+            )  # fmt: skip
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(masked positions of the batch, vocabulary) logits; a single row without a target if nothing is

@@ -276,6 +276,17 @@ def test_the_bar_in_a_log_file(
     assert len(lines) > 2 and "100%" in lines[-1] and not any("\r" in line for line in lines)
 
 
+def test_a_pattern_in_quotes_is_the_list_of_its_files(encoder: Path, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{name}.txt" for name in ("a", "b", "B")]
+    for path in paths:
+        path.write_text(f"{path.name}\n")
+    options = ["--encoder", encoder]
+    assert run(paths[2], *paths[:2], tmp_path / "listed", *options) == 0
+    assert run(tmp_path / "*.txt", tmp_path / "matched", *options) == 0
+    listed, matched = (tmp_path / name / "shard0" / "train.bin" for name in ("listed", "matched"))
+    assert listed.read_bytes() == matched.read_bytes()
+
+
 BAD_OPTIONS = [
     (["--encoder", "{encoder}", "--shards", "9999"], "--shards 9999: the corpus can't be cut into that many"),
     (["--encoder", "{encoder}", "--task-index", "0"], "--task-index and --task-count go together"),
@@ -284,6 +295,7 @@ BAD_OPTIONS = [
         "the index must be 0 to 1. A SLURM array",
     ),
     (["--encoder", "{encoder}", "--valid", "nowhere"], "nowhere: no such file"),
+    (["--encoder", "{encoder}", "--valid", "no*where"], "no*where: no such file"),
 ]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from corpus_shards import pretraining_args, write_shards
 from support import (
     ADVERSARIAL,
     command,
@@ -110,6 +111,16 @@ def test_a_position_past_the_end_is_the_end(data: Path, tmp_path: Path) -> None:
     done = fairseq_train(*own, "--max-tokens", "10", "--allow-changed-options")
     epochs = [log["epoch"] for log in logged(done, "train_inner")]
     assert epochs == [2] * 16
+
+
+def test_past_the_end_of_a_shard_comes_the_next(tmp_path: Path) -> None:
+    data = write_shards(tmp_path, 3, longest=20)
+    own = [*pretraining_args(data, tmp_path / "save", "standard"), "--batch-size", "100"]
+    fairseq_train(*own, "--max-tokens", "24", "--max-update", "26")
+    done = fairseq_train(*own, "--max-tokens", "48", "--max-epoch", "2", "--allow-changed-options")
+    before, begins, _ = done.stdout.partition("begin training epoch 2")
+    assert begins and "begin training epoch 1" not in before
+    assert before.rindex("shard1/train") > before.rindex("shard0/train")
 
 
 @pytest.mark.parametrize("after", ["1", "2"])

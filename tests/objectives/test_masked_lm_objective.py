@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from fairseq.data import Dictionary, indexed_dataset
 from fairseq.logging import metrics
 from support import batch, build, command, fairseq_train, logged, run_command, slow, train_args, write_corpus
 
@@ -91,3 +93,39 @@ def test_a_model_without_a_masked_lm_head_is_refused(tmp_path: Path) -> None:
     run = build(args(write_corpus(tmp_path)))
     with pytest.raises(ValueError, match="has no masked-LM head"):
         run.task.begin_epoch(1, run.model.encoder.sentence_encoder)
+
+
+def lines_of(folder: Path, *lengths: int) -> Path:
+    """A corpus whose first shard has lines of these lengths, with </s>."""
+    data = write_corpus(folder, train=8)
+    words = Dictionary.load(str(data / "dict.txt"))
+    builder = indexed_dataset.make_builder(str(data / "train.bin"), impl="mmap", vocab_size=len(words))
+    for length in lengths:
+        builder.add_item(torch.tensor([*[words.nspecial] * (length - 1), words.eos()]))
+    builder.finalize(str(data / "train.idx"))
+    return data
+
+
+@pytest.mark.parametrize("mode", ["complete", "complete_doc", "eos"])
+def test_a_line_of_more_than_65535_tokens_is_left_out(tmp_path: Path, mode: str) -> None:
+    """fairseq's lengths are uint16, so that it counted as one of 10, and died in the position embedding."""
+    data = lines_of(tmp_path, 6, 65535, 65546, 7)
+    run = build(args(data, "--sample-break-mode", mode))
+    run.task.load_dataset("train")
+    rows = run.task.datasets["train"]
+    assert sorted(rows.size(i) for i in range(len(rows))) == [7, 8, 65536, 65547]
+    kept, skipped = rows.filter_indices_by_size(np.arange(len(rows)), run.model.max_positions())
+    assert (len(kept), len(skipped)) == (2, 2)
+
+
+def test_lines_that_are_left_out_are_told_as_a_share_of_the_text(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One row of 5, but 3 of 4 tokens. What a break mode divides isn't left out."""
+    data = lines_of(tmp_path, *[10] * 4, 116)
+    for mode, told in (("complete", 1), ("none", 0)):
+        run = build(args(data, "--sample-break-mode", mode))
+        run.task.load_dataset("train")
+        caplog.clear()
+        run.criterion.objective.check_model(run.model)
+        assert caplog.text.count("73% of the tokens of train are not trained on") == told

@@ -124,7 +124,7 @@ class ScheduledMasking(BaseWrapperDataset):
 
     @property
     def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False: otherwise fairseq 0.12.2 would keep the data loader's processes, which no later
+        """False: in fairseq 0.12.2 alone the data loader's processes would stay, which no later
         :meth:`set_epoch` reaches.
         """
         return False
