@@ -64,8 +64,8 @@ class MaskedLM(Objective):
         skipped = tokens[tokens > most].sum(dtype=int) / tokens.sum(dtype=int)
         if skipped > _FEW:
             logger.warning(
-                "%.0f%% of the tokens of %s are not trained on: they are in lines of more than %d tokens, which "
-                "--sample-break-mode %s does not divide. Pass none, which does",
+                "%.0f%% of the tokens of %s are not trained on: they are in lines of more than %d tokens, "
+                "which --sample-break-mode %s does not divide. Pass none, which does",
                 100 * skipped, self.cfg.train_subset, most - 1, self.task.cfg.sample_break_mode,
             )  # fmt: skip
 
