@@ -80,7 +80,7 @@ def _matching(paths: list[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         names = [] if path.exists() else sorted(glob.glob(str(path)), key=os.fsencode)
-        found += map(Path, names or [path])
+        found += [Path(name) for name in names] or [path]
     return found
 
 

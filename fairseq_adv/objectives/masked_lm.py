@@ -57,9 +57,10 @@ class MaskedLM(Objective):
 
     def _warn_of_long_lines(self, model: nn.Module) -> None:
         """fairseq leaves them out, and reports the number of rows: a few may be most of the text."""
-        dataset, most = self.task.datasets.get(self.cfg.train_subset), model.max_positions()
+        dataset = self.task.datasets.get(self.cfg.train_subset)
         if dataset is None or get_global_rank() > 0:
             return
+        most = int(model.max_positions())  # type: ignore[operator]
         tokens = np.asarray(dataset.sizes).ravel()
         skipped = tokens[tokens > most].sum(dtype=int) / tokens.sum(dtype=int)
         if skipped > _FEW:
