@@ -46,6 +46,7 @@ from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
+from fairseq_adv.training.kept_layers import kept_layers
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
 
@@ -288,7 +289,7 @@ class Method(FairseqCriterion):
             check_restart(state, trainer, self.cfg.allow_changed_options)
             tell_of_earlier_averages(state, trainer)
         if trainer.cfg.ema.store_ema:
-            _begin_average(state, reset_optimizer)
+            _begin_average(state, trainer, reset_optimizer)
 
     def has_read_checkpoint(
         self, extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None
@@ -393,7 +394,7 @@ class Method(FairseqCriterion):
         }
 
 
-def _begin_average(state: dict[str, Any], new_run: bool) -> None:
+def _begin_average(state: dict[str, Any], trainer: Trainer, new_run: bool) -> None:
     """A new run's average starts from the run's initial weights, not from an earlier run's average.
 
     fairseq 0.12.2 intends this for checkpoints without an average too, but by then it has deleted the
@@ -401,7 +402,7 @@ def _begin_average(state: dict[str, Any], new_run: bool) -> None:
     """
     extra = state.get("extra_state")
     if isinstance(extra, dict) and (new_run or "ema" not in extra):
-        extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other key
+        extra["ema"] = kept_layers(state["model"], trainer)  # the trainer deletes the other key only
         extra.pop("ema_fp32_params", None)
 
 
