@@ -46,7 +46,7 @@ from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
-from fairseq_adv.training.kept_layers import kept_layers
+from fairseq_adv.training.kept_layers import kept_layers, number_as_before
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
 
@@ -286,6 +286,7 @@ class Method(FairseqCriterion):
                 (state.get("extra_state") or {}).pop(name, None)
         else:
             follow_precision(state, trainer, self.precision)
+            number_as_before(state, trainer)
             check_restart(state, trainer, self.cfg.allow_changed_options)
             tell_of_earlier_averages(state, trainer)
         if trainer.cfg.ema.store_ema:
