@@ -327,6 +327,8 @@ class Method(FairseqCriterion):
             self._checked_data = True
         self.objective.check_model(model)
         _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
+        if type(self).step is not Method.step:
+            _refuse_quant_noise(str(self.cfg._name), model)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -405,6 +407,15 @@ def _begin_average(state: dict[str, Any], trainer: Trainer, new_run: bool) -> No
     if isinstance(extra, dict) and (new_run or "ema" not in extra):
         extra["ema"] = kept_layers(state["model"], trainer)  # the trainer deletes the other key only
         extra.pop("ema_fp32_params", None)
+
+
+def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
+    """fairseq/modules/quant_noise.py, line 104: the noise of a pass stays in the weights."""
+    if getattr(getattr(model, "args", None), "quant_noise_pq", 0):
+        raise DataError(
+            f"--quant-noise-pq with --criterion {criterion}: fairseq changes the weights in each pass, which "
+            "only standard training allows for. Leave it out, or pass --criterion standard"
+        )
 
 
 def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
