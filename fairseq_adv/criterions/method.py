@@ -24,6 +24,7 @@ from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.rows_dataset import check_validation_tokens
 from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.data_loading import (
     seed_one_thread_at_a_time,
@@ -260,6 +261,7 @@ class Method(FairseqCriterion):
 
     def begin_run(self, cfg: Any, model: nn.Module) -> None:
         """Called before the trainer is built, with the run's configuration."""
+        check_validation_tokens(self.objective.task.datasets, cfg.dataset)
         self.precision.begin(cfg.common)
         if self.freezes_inference_copies:
             freeze_inference_copies(model)
