@@ -32,7 +32,7 @@ def run_and_report(func: Callable[[], Any]) -> Any:
         SystemExit: status 1, after the report on stderr.
     """
     from hydra.errors import CompactHydraException
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import ConfigKeyError, OmegaConfBaseException, ValidationError
 
     try:
         return func()
@@ -43,12 +43,22 @@ def run_and_report(func: Callable[[], Any]) -> Any:
             sys.stderr.write(f"{error}\n")
             if isinstance(error.__cause__, OmegaConfBaseException):
                 sys.stderr.write(f"{error.__cause__}\n")
-        elif (text := for_the_user(error)) is not None:
+        elif isinstance(error, (ConfigKeyError, ValidationError)):  # of a group that fairseq merges itself
+            sys.stderr.write(f"{error}\n")
+        elif (text := _missing_user_dir(error) or for_the_user(error)) is not None:
             sys.exit(f"error: {text}")
         else:
             traceback.print_exception(type(error), error, _below_run_job(error.__traceback__))
         sys.stderr.write("\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n")
     sys.exit(1)
+
+
+def _missing_user_dir(error: BaseException) -> str | None:
+    """fairseq/utils.py, line 481, names the folder only, in the folder that hydra has changed to."""
+    frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if isinstance(error, FileNotFoundError) and frames[-1:] == ["import_user_module"]:
+        return f"common.user_dir: {error}: no such folder. Pass its absolute path"
+    return None
 
 
 def _below_run_job(trace: TracebackType | None) -> TracebackType | None:

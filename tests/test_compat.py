@@ -306,13 +306,15 @@ class Raises(FairseqCriterion):
 """
 
 
-def hydra_train(folder: Path, criterion: str, further: str = "") -> subprocess.CompletedProcess[str]:
+def hydra_train(
+    folder: Path, criterion: str, further: str = "", user_dir: str = ""
+) -> subprocess.CompletedProcess[str]:
     plugin = folder / "raising_plugin"
     plugin.mkdir()
     (plugin / "__init__.py").write_text(f"import fairseq_adv\n{PLUGIN}")
     data = write_task(folder / "data")
     (folder / "run.yaml").write_text(
-        YAML.format(user_dir=plugin, data=data, criterion=criterion, further=further)
+        YAML.format(user_dir=user_dir or plugin, data=data, criterion=criterion, further=further)
     )
     return run_command(
         command("fairseq-hydra-train"), "--config-dir", str(folder), "--config-name", "run",
@@ -337,8 +339,16 @@ def test_hydra_shows_what_the_project_reports_in_one_line(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
-def test_hydra_shows_the_real_message_of_a_wrong_key(tmp_path: Path) -> None:
-    done = hydra_train(tmp_path, criterion="sentence_prediction", further="optimisation: {max_update: 2}")
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"further": "optimisation: {max_update: 2}"}, "Key 'optimisation' not in"),
+        ({"criterion": "sentence_prediction, regresion: true"}, "Key 'regresion' not in"),
+        ({"user_dir": "here"}, "error: common.user_dir: {tmp_path}/out/here: no such folder. Pass its"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_hydra_shows_a_mistake_in_a_yaml_alone(tmp_path: Path, wrong: dict[str, str], message: str) -> None:
+    done = hydra_train(tmp_path, **{"criterion": "sentence_prediction", **wrong})
     assert done.returncode == 1
-    assert "Key 'optimisation' not in" in done.stderr
-    assert "print_exception" not in done.stderr and "assert mdl is not None" not in done.stderr
+    assert message.format(tmp_path=tmp_path) in done.stderr and "Traceback" not in done.stderr

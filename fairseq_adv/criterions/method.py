@@ -24,6 +24,7 @@ from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.rows_dataset import check_validation_tokens
 from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
 from fairseq_adv.fairseq_patches.data_loading import (
     count_long_rows_whole,
@@ -48,6 +49,7 @@ from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
+from fairseq_adv.training.kept_layers import kept_layers, number_as_before
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
 
@@ -263,6 +265,7 @@ class Method(FairseqCriterion):
 
     def begin_run(self, cfg: Any, model: nn.Module) -> None:
         """Called before the trainer is built, with the run's configuration."""
+        check_validation_tokens(self.objective.task.datasets, cfg.dataset)
         self.precision.begin(cfg.common)
         if self.freezes_inference_copies:
             freeze_inference_copies(model)
@@ -289,10 +292,11 @@ class Method(FairseqCriterion):
                 (state.get("extra_state") or {}).pop(name, None)
         else:
             follow_precision(state, trainer, self.precision)
+            number_as_before(state, trainer)
             check_restart(state, trainer, self.cfg.allow_changed_options)
             tell_of_earlier_averages(state, trainer)
         if trainer.cfg.ema.store_ema:
-            _begin_average(state, reset_optimizer)
+            _begin_average(state, trainer, reset_optimizer)
 
     def has_read_checkpoint(
         self, extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None
@@ -329,6 +333,8 @@ class Method(FairseqCriterion):
             self._checked_data = True
         self.objective.check_model(model)
         _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
+        if type(self).step is not Method.step:
+            _refuse_quant_noise(str(self.cfg._name), model)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -397,7 +403,7 @@ class Method(FairseqCriterion):
         }
 
 
-def _begin_average(state: dict[str, Any], new_run: bool) -> None:
+def _begin_average(state: dict[str, Any], trainer: Trainer, new_run: bool) -> None:
     """A new run's average starts from the run's initial weights, not from an earlier run's average.
 
     fairseq 0.12.2 intends this for checkpoints without an average too, but by then it has deleted the
@@ -405,8 +411,17 @@ def _begin_average(state: dict[str, Any], new_run: bool) -> None:
     """
     extra = state.get("extra_state")
     if isinstance(extra, dict) and (new_run or "ema" not in extra):
-        extra["ema"] = state["model"]  # the same tensors; the trainer only deletes the other key
+        extra["ema"] = kept_layers(state["model"], trainer)  # the trainer deletes the other key only
         extra.pop("ema_fp32_params", None)
+
+
+def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
+    """fairseq/modules/quant_noise.py, line 104: the noise of a pass stays in the weights."""
+    if getattr(getattr(model, "args", None), "quant_noise_pq", 0):
+        raise DataError(
+            f"--quant-noise-pq with --criterion {criterion}: fairseq changes the weights in each pass, which "
+            "only standard training allows for. Leave it out, or pass --criterion standard"
+        )
 
 
 def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:

@@ -115,7 +115,7 @@ class MultipleChoiceTask(TokenizerTask):
             DataError: a file is invalid, or a question of the training or validation split has no answer;
                 names file and line.
         """
-        training = split.startswith("train")
+        training = split == self.cfg.train_subset
         questions: List[Question] = []
         sources: List[int] = []
         for source, folder in enumerate(self._folders_with(split)):
@@ -192,7 +192,7 @@ class MultipleChoiceTask(TokenizerTask):
 
     def _folders_with(self, split: str) -> List[Optional[Path]]:
         """The data sets; ``None`` for those without this split, unless it is a training split."""
-        if split.startswith("train") or len(self.folders) == 1:
+        if split == self.cfg.train_subset or len(self.folders) == 1:
             return list(self.folders)
         found = [folder if has_split(folder, split) else None for folder in self.folders]
         if not any(found):

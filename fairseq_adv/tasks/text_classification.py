@@ -19,6 +19,7 @@ from fairseq.data import (
 from fairseq.distributed.utils import get_global_rank
 from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
+from omegaconf import II
 
 from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
@@ -42,6 +43,8 @@ class TextClassificationConfig(SentencePredictionConfig):
             "only reads the first one"
         },
     )
+    # Set by fairseq's own option of the same name.
+    train_subset: str = II("dataset.train_subset")
     # Not a command-line option: it is set from label/dict.txt, so that the checkpoint contains it.
     class_names: Optional[List[str]] = field(default=None, metadata={"help": argparse.SUPPRESS})
 
@@ -69,7 +72,7 @@ class TextClassificationTask(SentencePredictionTask):
         self._warn_of_truncated(split, dataset if self.cfg.no_shuffle else dataset.dataset)
         if not (self.cfg.no_group_by_length or self.cfg.no_shuffle):
             nested = dataset.dataset  # without fairseq's order, which is the same in all epochs
-            seed = self.cfg.seed if split.startswith("train") else None
+            seed = self.cfg.seed if split == self.cfg.train_subset else None
             dataset = self.datasets[split] = GroupedByLength(nested, nested.sizes[0], seed)
         return dataset
 

@@ -60,7 +60,7 @@ class TokenTask(TokenizerTask):
     def _order(self, split: str) -> "dict[str, Any]":
         """The arguments of a data set that determine the order of its rows."""
         return {
-            "seed": self.cfg.seed if split.startswith("train") else None,
+            "seed": self.cfg.seed if split == self.cfg.train_subset else None,
             "shuffle": not self.cfg.no_shuffle,
             "group_by_length": not self.cfg.no_group_by_length,
         }

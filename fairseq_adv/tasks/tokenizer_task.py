@@ -33,7 +33,9 @@ class TokenizerTaskConfig(FairseqDataclass):
     no_group_by_length: bool = field(
         default=False, metadata={"help": "shuffle without grouping by length; mini-batches have more padding"}
     )
+    # Set by fairseq's own options of the same names.
     seed: int = II("common.seed")
+    train_subset: str = II("dataset.train_subset")
 
 
 class TokenizerTask(FairseqTask):

@@ -75,7 +75,7 @@ class WSCTask(TokenizerTask):
         """
         examples = read_wsc(find_split(Path(self.cfg.data), split))
         rows = [self._rows(detokenised(example)) for example in examples]
-        if split.startswith("train") and not any(example.label for example in examples):
+        if split == self.cfg.train_subset and not any(example.label for example in examples):
             raise DataError(
                 f"{self.cfg.data}: no sentence of the training split has the label true, so there is nothing "
                 "to learn"

@@ -221,6 +221,14 @@ def test_a_model_that_it_cant_perturb_or_train_is_refused(data: Path) -> None:
         run.task.begin_epoch(1, run.model)
 
 
+def test_noise_that_stays_in_the_weights_is_refused_with_several_passes(data: Path) -> None:
+    words = ["--quant-noise-pq", "0.1"]
+    for method in ("freelb", "rdrop"):
+        with pytest.raises(ValueError, match=f"--quant-noise-pq with --criterion {method}: .*pass --crit"):
+            built(data, method, *words)
+    built(data, "flooding", *words)
+
+
 def test_a_task_with_its_own_training_step_is_refused_and_its_begin_epoch_runs(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,13 +38,16 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def saved(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A save folder with the checkpoint_last.pt of one update."""
     folder = tmp_path_factory.mktemp("save")
-    run = freelb(data, folder)
+    one_update(freelb(data, folder), folder)
+    return folder
+
+
+def one_update(run: SimpleNamespace, folder: Path) -> None:
     run.trainer.begin_epoch(1)
     run.trainer.train_step([batch(run, [0, 1, 2])])
     iterator = {"epoch": 1, "iterations_in_epoch": 1, "version": 2, "shuffle": True}
     run.trainer.consolidate_optimizer()
     run.trainer.save_checkpoint(str(folder / "checkpoint_last.pt"), {"train_iterator": iterator})
-    return folder
 
 
 def freelb(data: Path, save: Path, *more: str) -> SimpleNamespace:
@@ -116,6 +119,23 @@ def test_what_goes_on_as_before(data: Path, saved: Path, more: list[str]) -> Non
     run = freelb(data, saved, *more)
     load(run, saved)
     assert run.trainer.get_num_updates() == (0 if "--reset-optimizer" in more else 1)
+
+
+def test_a_run_of_kept_layers_goes_on(data: Path, saved: Path, tmp_path: Path) -> None:
+    """fairseq drops layers when it starts, saves that it keeps all, and drops layers again."""
+    start, keep = str(saved / "checkpoint_last.pt"), ["--encoder-layers-to-keep", "1", "--store-ema"]
+    first, second = (freelb(data, tmp_path, *keep, "--finetune-from-model", start) for _ in range(2))
+    first.trainer.load_checkpoint(start, reset_optimizer=True)
+    one_update(first, tmp_path)
+    load(second, tmp_path)
+    there = torch.load(tmp_path / "checkpoint_last.pt")
+    average = second.trainer.ema.get_model()
+    for model, kept in ((second.model, there["model"]), (average, there["extra_state"]["ema"])):
+        found = model.state_dict()
+        assert all(torch.equal(found[name], weight) for name, weight in kept.items())
+    assert second.trainer.get_num_updates() == 1
+    with pytest.raises(DataError, match=r"\(--encoder-layers: 1 -> 2; --encoder-layers-to-keep: None"):
+        load(freelb(data, tmp_path, "--encoder-layers-to-keep", "0,1", "--store-ema"), tmp_path)
 
 
 def test_a_checkpoint_that_the_user_names_is_compared_too(data: Path, saved: Path, tmp_path: Path) -> None:

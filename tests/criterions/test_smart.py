@@ -36,6 +36,7 @@ from fairseq_adv.criterions.method import Method
 ROWS = [0, 1, 2, 3]
 EMA = ["--store-ema", "--ema-decay", "0.9"]
 SMART = [*EMA, "--smart-mu", "2.5"]
+LAST = "encoder.sentence_encoder.layers.1.fc1.weight"
 
 
 @pytest.mark.parametrize("objective", ["classes", "masked_lm"])
@@ -277,6 +278,17 @@ def test_a_start_checkpoint_with_an_average_of_its_own(tmp_path: Path, criterion
     average = run.trainer.ema.get_model().state_dict()
     for name, value in weights(start).items():
         assert torch.equal(average[name], value), name
+
+
+def test_the_average_has_the_layers_that_are_kept(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data")
+    deeper = build(train_args(data, tmp_path, "standard", "--encoder-layers", "3"))
+    start = save(deeper, tmp_path / "start.pt")
+    run = build(train_args(data, tmp_path, "smart", *SMART, "--encoder-layers-to-keep", "0,2"))
+    run.trainer.load_checkpoint(str(start), reset_optimizer=True)
+    average, expected = run.trainer.ema.get_model().state_dict(), values_of(run.model)
+    assert torch.equal(expected[LAST], weights(start)[LAST.replace(".1.", ".2.")])
+    assert all(torch.equal(average[name], value) for name, value in expected.items())
 
 
 def test_half_precision_needs_the_average_in_fp32(folders: dict[str, Path]) -> None:

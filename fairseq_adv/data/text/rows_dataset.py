@@ -7,7 +7,7 @@ then shuffles the mini-batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -129,15 +129,19 @@ class RowsDataset(_ShuffledByLength, FairseqDataset):
         **others: Any,
     ) -> Any:  # fmt: skip
         """Like fairseq's, but names an example that is too large for any batch."""
+        self.check_tokens(indices, max_tokens)
+        return super().batch_by_size(indices, max_tokens, max_sentences, **others)
+
+    def check_tokens(self, indices: IntArray, limit: int | None, option: str = "--max-tokens") -> None:
+        """Raises DataError if one of these examples is larger than ``option``, which is ``limit``."""
         tokens = self.tokens[np.asarray(indices)]
-        if max_tokens and len(tokens) and tokens.max() > max_tokens:
+        if limit and len(tokens) and tokens.max() > limit:
             example = self.examples[int(indices[int(tokens.argmax())])]
             raise DataError(
                 f"{example.where}: the rows of this example have {tokens.max()} tokens, more than "
-                f"--max-tokens {max_tokens}, and can't be split. Pass --max-tokens {tokens.max()} or more, "
-                "or --batch-size."
+                f"{option} {limit}, and can't be split. Pass {option} {tokens.max()} or more, or "
+                "--batch-size instead."
             )
-        return super().batch_by_size(indices, max_tokens, max_sentences, **others)
 
 
 def in_pools_by_length(
@@ -160,6 +164,23 @@ def in_pools_by_length(
     parts = [order[begin : begin + pool] for begin in range(0, len(order), pool)]
     grouped: IntArray = np.concatenate([part[np.argsort(lengths[part], kind="stable")] for part in parts])
     return grouped
+
+
+def check_validation_tokens(datasets: Mapping[str, Any], options: Any) -> None:
+    """Checks ``--max-tokens-valid``: fairseq makes the mini-batches of validation after the first epoch only.
+
+    Args:
+        datasets: those of the task, by split.
+        options: the run's, of fairseq's group ``dataset``.
+    """
+    if options.disable_validation:
+        return
+    limit = options.max_tokens_valid  # by default --max-tokens
+    option = "--max-tokens" if limit == options.max_tokens else "--max-tokens-valid"
+    for split in options.valid_subset.split(","):
+        data = datasets.get(split)
+        if isinstance(data, RowsDataset):
+            data.check_tokens(np.arange(len(data)), limit, option)
 
 
 def check_labelled(datasets: Iterable[Any]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from support import build, train_args, write_questions, write_task, write_wsc
+from token_data import write_tags
 
 from fairseq_adv.data.text.rows_dataset import LEAST_POOLS, POOL, in_pools_by_length
 
@@ -70,15 +71,19 @@ TASKS = {
     "text_classification": ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"],
     "commonsense_qa": [],
     "wsc": [],
+    "tagging": [],
 }
+WRITERS = {
+    "text_classification": write_task, "commonsense_qa": write_questions, "wsc": write_wsc,
+    "tagging": write_tags,
+}  # fmt: skip
 
 
 def epochs(folder: Path, task: str, *words: str) -> list[list[list[int]]]:
     """The mini-batches of two epochs, as fairseq's trainer gets them."""
-    write = {"text_classification": write_task, "commonsense_qa": write_questions, "wsc": write_wsc}[task]
     data = folder / "data"
     if not data.exists():
-        write(data, train=64, valid=20)  # type: ignore[operator]
+        WRITERS[task](data, train=64, valid=20)  # type: ignore[operator]
     args = train_args(data, None, "standard", *TASKS[task], "--batch-size", "4", *words, task=task)
     run = build(args)
     found = []
@@ -105,6 +110,16 @@ def test_tasks_group_by_default(tmp_path: Path, task: str) -> None:
     data = run.task.dataset("train")
     sizes = np.array([data.size(i) for i in range(64)])
     assert sum(padded(e, sizes) for e in (first, second)) < 0.6 * sum(padded(e, sizes) for e in shuffled)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_training_split_may_have_any_name(tmp_path: Path, task: str) -> None:
+    swapped = ["--train-subset", "valid", "--valid-subset", "train"]
+    first, second = epochs(tmp_path, task, *swapped)
+    assert sorted(chain(*first)) == list(range(20)) and first != second
+    if task == "commonsense_qa":
+        half, _ = epochs(tmp_path, task, *swapped, "--sampling-weights", "0.5")
+        assert sum(map(len, half)) == 10
 
 
 def test_text_classification_without_groups_is_sentence_prediction(tmp_path: Path) -> None:

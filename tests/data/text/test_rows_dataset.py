@@ -50,6 +50,20 @@ def test_some_labels_are_enough(tmp_path: Path) -> None:
     run.criterion.check_before_training(run.model)
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [(["--max-tokens", "60"], "--max-tokens"), (["--max-tokens-valid", "60"], "--max-tokens-valid")],
+)
+def test_a_validation_example_that_fits_no_batch(words: list[str], option: str, tmp_path: Path) -> None:
+    data = write_questions(tmp_path, choices=(3,))
+    row = json.loads((data / "valid.jsonl").read_text().splitlines()[0])
+    row["question"]["choices"][0]["para"] = "w1 " * 30
+    write_json_lines(data / "valid.jsonl", [row])
+    with pytest.raises(DataError, match=rf"valid\.jsonl:1: .* more than {option} 60, .*Pass {option} "):
+        build(train_args(data, None, "standard", *words, task="arc_retrieval"))
+    build(train_args(data, None, "standard", *words, "--disable-validation", task="arc_retrieval"))
+
+
 def test_it_is_one_line_before_the_first_update(tmp_path: Path) -> None:
     data = write_wsc(tmp_path)
     without(data / "valid.jsonl", "label")
