@@ -71,7 +71,8 @@ class TextModel:
         """
         rows = self._rows(texts)
         how = None if batch_size is None else replace(self._members[0].trained.how, batch_size=batch_size)
-        return combine(self._decoded(rows, how)).predictions() if rows else []
+        found = combine(self._decoded(rows, how)).predictions() if rows else []
+        return list(map(_with_texts, found, rows)) if found and self.takes_questions else found
 
     def scores(
         self, texts: Iterable[Row], how: InferenceConfig | None = None, progress: bool = False
@@ -122,6 +123,13 @@ class TextModel:
             is_scores = isinstance(decoded, Scores)
             found.append(replace(decoded, temperature=temperature) if is_scores else decoded)
         return found
+
+
+def _with_texts(found: Prediction, question: Question) -> Prediction:
+    """With the choices' texts in place of their labels."""
+    texts = {choice.label: choice.text for choice in question.choices}
+    shares = {texts[label]: share for label, share in found.probabilities.items()}
+    return replace(found, label=texts[found.label], probabilities=shares)
 
 
 def _labels(kind: Kind, file: InputFile, column: str) -> list[str]:
