@@ -162,8 +162,9 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
         for line in lines:
             number += 1
             where = f"standard input:{number}"
+            encoding = "utf-8-sig" if number == 1 else "utf-8"  # without a byte order mark, as in a file
             try:
-                rows.append(split_at_tab(line.rstrip(b"\r").decode("utf-8"), where))
+                rows.append(split_at_tab(line.rstrip(b"\r").decode(encoding), where))
             except UnicodeDecodeError as error:
                 raise DataError(f"{where}: not UTF-8. Convert the text to UTF-8") from error
             width = width or len(rows[0])
