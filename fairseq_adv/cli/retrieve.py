@@ -51,7 +51,7 @@ DOCUMENTS = """\
 Retrieves documents for each choice of multiple-choice questions and writes them to its key "para".
 
 QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which is converted to
-jsonl; jsonl may be gzipped. All other keys are kept; an existing "para" is replaced. OUT is the output
+jsonl; both may be gzipped. All other keys are kept; an existing "para" is replaced. OUT is the output
 folder, and the files keep their names, without .gz; with a single file of QUESTIONS, OUT can also be a file
 name that ends in .jsonl. A manifest next to each file records the index, the version of tantivy and the
 options. Interrupted runs resume.

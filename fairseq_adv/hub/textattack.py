@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Union
 
 import torch
@@ -43,12 +44,15 @@ class TextAttackModel(ModelWrapper):
     def __call__(self, text_input_list: Sequence[Union[str, tuple[str, str]]]) -> torch.Tensor:
         """(n, k) fp32 probabilities of the classes, in the order of ``model.labels``; rows sum to 1.
 
+        The model's temperature is left out, as in ``fairseq-adv attack``.
+
         Args:
             text_input_list: n texts, or n pairs of texts if the model was trained on pairs.
 
         Raises:
             DataError: single texts for a model trained on pairs, or vice versa.
         """
-        answers = self.model.predict(text_input_list)
-        rows = [list(answer.probabilities.values()) for answer in answers]
-        return torch.tensor(rows, dtype=torch.float32).view(len(rows), len(self.model.labels))
+        found = self.model.scores(text_input_list)
+        if found is None:
+            return torch.empty(0, len(self.model.labels))
+        return torch.from_numpy(replace(found.first, temperature=1.0).shares())

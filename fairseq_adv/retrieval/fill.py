@@ -112,7 +112,7 @@ def _journal(out: Path, path: Path) -> Iterator[BinaryIO]:
 
 
 def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:
-    if source.suffix.lower() != ".csv":
+    if not source.name.lower().removesuffix(".gz").endswith(".csv"):
         return [(row, question_of(row, where)) for where, row in json_lines(source)]
     return [(row_of(question), question) for question in read_regents(source)]
 

@@ -8,16 +8,22 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import runpy
 import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import glue_samples
+import numpy as np
 import pytest
+import torch
 from tiny import save
 
 import fairseq_adv
 from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.temperature import save_temperature
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 PYTHON = os.environ.get("FAIRSEQ_ADV_TEXTATTACK", "")
@@ -95,6 +101,23 @@ def test_a_regression_is_refused(tmp_path: Path) -> None:
     assert done.returncode == 1
     message = "DataError: TextAttack attacks models with classes, but this one predicts numbers"
     assert done.stderr.splitlines()[-1].endswith(message)
+
+
+def test_a_temperature_changes_no_attack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wrapper's probabilities are those without one. Of TextAttack only a class's name is needed."""
+    for name in ("textattack", "textattack.models", "textattack.models.wrappers"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(ModelWrapper=object))
+    wrapped = runpy.run_module("fairseq_adv.hub.textattack")["TextAttackModel"]
+    checkpoint = random_model(tmp_path, "SST-2")
+    plain = fairseq_adv.load(checkpoint, device="cpu")
+    save_temperature(checkpoint, 3.0, {})
+    calibrated = fairseq_adv.load(checkpoint, device="cpu")
+    expected = [list(answer.probabilities.values()) for answer in plain.predict(SENTENCES)]
+    told = [list(answer.probabilities.values()) for answer in calibrated.predict(SENTENCES)]
+    assert told != pytest.approx(np.array(expected), abs=0.01)
+    found = wrapped(calibrated)(SENTENCES)
+    assert found.numpy() == pytest.approx(np.array(expected), abs=1e-6) and found.dtype == torch.float32
+    assert wrapped(calibrated)([]).shape == (0, 2)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("textattack") is not None, reason="TextAttack is installed")

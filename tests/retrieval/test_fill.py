@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -186,13 +187,16 @@ def test_many_sentences_of_one_score(tmp_path: Path) -> None:
     assert text.startswith("Thing 1 is a house. ") and text.count("house") == 10
 
 
-def test_a_csv_of_the_regents_becomes_a_jsonl_with_documents(index: TantivyIndex, tmp_path: Path) -> None:
-    source = tmp_path / "train.csv"
-    source.write_text(
-        "questionID,AnswerKey,isMultipleChoiceQuestion,includesDiagram,question\nN1,B,1,0,How do plants "
-        "make food? (A) rust (B) photosynthesis\nN2,,0,0,Explain.\n",
-        encoding="utf-8",
+@pytest.mark.parametrize("name", ["train.csv", "train.CSV.gz"])
+def test_a_csv_of_the_regents_becomes_a_jsonl_with_documents(
+    name: str, index: TantivyIndex, tmp_path: Path
+) -> None:
+    source = tmp_path / name
+    rows = (
+        b"questionID,AnswerKey,isMultipleChoiceQuestion,includesDiagram,question\nN1,B,1,0,How do plants "
+        b"make food? (A) rust (B) photosynthesis\nN2,,0,0,Explain.\n"
     )
+    source.write_bytes(gzip.compress(rows) if name.endswith(".gz") else rows)
     filled = fill(index, source, tmp_path / "train.jsonl", Options())
     assert (filled.questions, filled.choices) == (1, 2)
     (row,) = read_questions(tmp_path / "train.jsonl")

@@ -14,6 +14,18 @@ from fairseq_adv.data.text.rows_dataset import RowsDataset
 from fairseq_adv.data.text.segments import IntArray, Segments, assemble, row_lengths
 
 
+class TooLong(DataError):
+    """Questions that don't fit.
+
+    Attributes:
+        positions: those of the questions.
+    """
+
+    def __init__(self, text: str, positions: set[int]) -> None:
+        super().__init__(text)
+        self.positions = positions
+
+
 class RankingDataset(RowsDataset):
     """Each item is a question; a mini-batch has as many rows as its questions have choices, without filler
     rows.
@@ -109,11 +121,12 @@ def _refuse_too_long(
     worst = int(kept.argmax())
     if kept[worst] <= max_positions:
         return
-    question = examples[int(np.searchsorted(starts, worst, side="right")) - 1]
-    raise DataError(
-        f"{question.where}: the question with its answer has {kept[worst]} tokens, more than "
-        f"--max-positions {max_positions}. Only documents are truncated to fit, not questions or "
-        "answers. Shorten it, remove the line, or raise --max-positions up to the model's limit."
+    questions = np.repeat(np.arange(len(examples)), np.diff(starts))  # of each row
+    raise TooLong(
+        f"{examples[questions[worst]].where}: the question with its answer has {kept[worst]} tokens, more "
+        f"than --max-positions {max_positions}. Only documents are truncated to fit, not questions or "
+        "answers. Shorten it, remove the line, or raise --max-positions up to the model's limit.",
+        set(questions[kept > max_positions].tolist()),
     )
 
 

@@ -107,7 +107,8 @@ def _question(value: Any, where: str, name: str) -> Question:
     texts = [text for text, _ in choices]
     if not all(text.strip() for text in texts) or len(set(texts)) < len(texts):
         raise DataError(f"{where}: a choice is empty, or two choices are the same text")
-    return Question(name, stem, tuple(Choice(text, text, doc) for text, doc in choices), None, where)
+    labelled = [Choice(str(number), *choice) for number, choice in enumerate(choices)]
+    return Question(name, stem, tuple(labelled), None, where)
 
 
 def padded(rows: Sequence[Sequence[str]]) -> StringArray:

@@ -71,7 +71,8 @@ class TextModel:
         """
         rows = self._rows(texts)
         how = None if batch_size is None else replace(self._members[0].trained.how, batch_size=batch_size)
-        return combine(self._decoded(rows, how)).predictions() if rows else []
+        found = combine(self._decoded(rows, how)).predictions() if rows else []
+        return list(map(_with_texts, found, rows)) if found and self.takes_questions else found
 
     def scores(
         self, texts: Iterable[Row], how: InferenceConfig | None = None, progress: bool = False
@@ -124,6 +125,13 @@ class TextModel:
         return found
 
 
+def _with_texts(found: Prediction, question: Question) -> Prediction:
+    """With the choices' texts in place of their labels."""
+    texts = {choice.label: choice.text for choice in question.choices}
+    shares = {texts[label]: share for label, share in found.probabilities.items()}
+    return replace(found, label=texts[found.label], probabilities=shares)
+
+
 def _labels(kind: Kind, file: InputFile, column: str) -> list[str]:
     """The right answers in a file."""
     read = read_texts("the labels", kind.table(file), Columns((), column, not kind.labels))
@@ -154,8 +162,9 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
         for line in lines:
             number += 1
             where = f"standard input:{number}"
+            encoding = "utf-8-sig" if number == 1 else "utf-8"  # without a byte order mark, as in a file
             try:
-                rows.append(split_at_tab(line.rstrip(b"\r").decode("utf-8"), where))
+                rows.append(split_at_tab(line.rstrip(b"\r").decode(encoding), where))
             except UnicodeDecodeError as error:
                 raise DataError(f"{where}: not UTF-8. Convert the text to UTF-8") from error
             width = width or len(rows[0])

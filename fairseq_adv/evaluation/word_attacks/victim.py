@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import Question
+from fairseq_adv.data.choices.ranking_dataset import TooLong
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
@@ -63,16 +64,35 @@ class Victim:
     """Gives probabilities for (example's id, texts)."""
 
     def __init__(self, model: TextModel, attacked: Sequence[Attacked]) -> None:
-        self._model, self._rows = model, {one.example.id: one.row for one in attacked}
+        self._model, self._attacked = model, {one.example.id: one for one in attacked}
 
     def __call__(self, questions: Sequence[tuple[str, Texts]]) -> list[npt.NDArray[np.float64]]:
-        """(C,) fp64 each; questions with fewer choices than others are padded with zeros."""
-        rows = [self._rows[name](texts) for name, texts in questions]
+        """(C,) fp64 each; questions with fewer choices than others are padded with zeros.
+
+        Where a change makes a question too long, the right answer gets all, so that no search keeps it.
+        """
+        try:
+            return self._answers(questions)
+        except TooLong as error:
+            long = error.positions
+            if any(questions[n][1] == self._attacked[questions[n][0]].example.text.originals for n in long):
+                raise
+            answers = iter(self._answers([one for n, one in enumerate(questions) if n not in long]))
+            return [
+                self._right(name) if n in long else next(answers) for n, (name, _) in enumerate(questions)
+            ]
+
+    def _answers(self, questions: Sequence[tuple[str, Texts]]) -> list[npt.NDArray[np.float64]]:
+        rows = [self._attacked[name].row(texts) for name, texts in questions]
         if self._model.takes_questions:
             rows = [replace(row, id=str(number)) for number, row in enumerate(rows)]
         found = self._model.scores(rows)
-        assert found is not None  # there are questions
-        return list(np.exp(found.first.log_probs.astype(np.float64)))
+        return [] if found is None else list(np.exp(found.first.log_probs.astype(np.float64)))
+
+    def _right(self, name: str) -> npt.NDArray[np.float64]:
+        one = self._attacked[name]
+        share: npt.NDArray[np.float64] = np.eye(len(one.answers))[one.example.gold]
+        return share
 
 
 def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:

@@ -129,26 +129,31 @@ def is_near(original: WordText, changed: WordText, most: int) -> bool:
     """Whether at most ``most`` insertions, deletions and replacements of letters turn one text into the
     other."""
     # The distances of the changed words sum to at least that of the texts, and are cheap.
-    if (
-        sum(distance(before, after, len(before) + len(after)) for _, before, after in changed.changed())
-        <= most
-    ):
+    if sum(distance(before, after) for _, before, after in changed.changed()) <= most:
         return True
-    return distance("\n".join(original.originals), "\n".join(changed.texts()), most) <= most
+    return distance("\n".join(original.originals), "\n".join(changed.texts())) <= most
 
 
-def distance(first: str, second: str, most: int) -> int:
-    """The Levenshtein distance, or any number above ``most`` if it is larger."""
-    if abs(len(first) - len(second)) > most:
-        return most + 1
-    far = most + 1
-    row: list[int] = list(range(len(second) + 1))
-    for i, letter in enumerate(first, 1):
-        begin, end = max(1, i - most), min(len(second), i + most)  # outside: more than `most` edits
-        above = row
-        row = [far] * (len(second) + 1)
-        row[begin - 1] = i if begin == 1 else far
-        for j in range(begin, end + 1):
-            replaced = above[j - 1] + (letter != second[j - 1])
-            row[j] = min(replaced, above[j] + 1 if j < i + most else far, row[j - 1] + 1)
-    return row[-1]
+def distance(first: str, second: str) -> int:
+    """The Levenshtein distance.
+
+    A column of the table at a time, as bits that tell where a cell is one more or one less than the cell
+    above it (Myers, 1999, as in Hyyrö, 2003, fig. 4).
+    """
+    if not first:
+        return len(second)
+    places: dict[str, int] = {}
+    for i, letter in enumerate(first):
+        places[letter] = places.get(letter, 0) | 1 << i
+    every, last, found = (1 << len(first)) - 1, len(first) - 1, len(first)
+    more, less = every, 0
+    for letter in second:
+        equal = places.get(letter, 0)
+        diagonal = (((equal & more) + more) ^ more) | equal | less  # no more than the cell up and left
+        right = less | (every & ~(diagonal | more))  # more than the cell to the left
+        left = more & diagonal  # less than it
+        found += (right >> last & 1) - (left >> last & 1)
+        right = right << 1 | 1
+        more = every & (left << 1 | ~(diagonal | right))
+        less = every & right & diagonal
+    return found

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tables.table_text import plain_cell, table_text
 from fairseq_adv.evaluation.predict.benchmarks import prediction_task
 
@@ -26,6 +27,12 @@ def test_cells(delimiter: str) -> None:
     assert formulas == [f"'{cell}" for cell in FORMULAS]
     assert others == OTHERS and numbers == ["0.5", "-2", ""]
     assert [plain_cell(cell) for cell in [*formulas, *others]] == [*FORMULAS, *OTHERS]
+
+
+def test_a_table_with_tabs_is_read_back_under_the_name_of_a_csv(tmp_path: Path) -> None:
+    texts = ['a "fine", long film', "x\ty", "l\nm"]
+    (tmp_path / "a.csv").write_text(table_text([["text", "class"], *([t, "1"] for t in texts)], "\t"))
+    assert [row["text"] for _, row in read_table(tmp_path / "a.csv")] == texts
 
 
 def test_answers_of_the_same_questions_are_replaced(tmp_path: Path) -> None:

@@ -176,20 +176,23 @@ def test_a_text_classification_checkpoint(pairs: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval"])
 def test_questions_with_choices(task: str, tmp_path: Path) -> None:
+    """A program's choices are named by their texts, whatever these contain."""
     data = write_questions(tmp_path / "data", para=task == "arc_retrieval")
     path = save(data, tmp_path / "a.pt", task=task)
     predict(Request(None, tmp_path / "out", [path], data=data, running=CPU))
     questions = read_questions(data / "test.jsonl")
+    texts = [[choice.text.replace(" ", "\n") for choice in question.choices] for question in questions]
     rows: list[Any] = [
-        (q.stem, [(c.text, c.context) if c.context else c.text for c in q.choices]) for q in questions
+        (q.stem, [(text, c.context) if c.context else text for text, c in zip(texts[row], q.choices)])
+        for row, q in enumerate(questions)
     ]
     answers = load(path, device="cpu").predict(rows)
     scores = kept(tmp_path / "out")[0]
     for row, (question, answer) in enumerate(zip(questions, answers)):
         expected = np.exp(scores.log_probs[row, : len(question.choices)])
-        assert list(answer.probabilities) == [choice.text for choice in question.choices]
+        assert list(answer.probabilities) == texts[row]
         np.testing.assert_allclose(list(answer.probabilities.values()), expected, atol=1e-6)
-        assert answer.label == question.choices[int(expected.argmax())].text
+        assert answer.label == texts[row][int(expected.argmax())]
     lines = (tmp_path / "out" / "predictions.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction\tchoice 1\tchoice 2\tchoice 3\tchoice 4\tchoice 5"
     index, label, *shares = lines[1].split("\t")  # a question with three choices

@@ -120,8 +120,9 @@ class Arriving:
 
 
 def test_a_stream_is_answered_as_it_arrives() -> None:
+    """Without the byte order mark that may begin it, as a file's texts are read."""
     sink, model = Shown(), Echo()
-    source = Arriving(sink, b"\xc3", b"\xa9t\xc3\xa9\r\nsecond\nthi", b"rd", b"\n", b"last")
+    source = Arriving(sink, b"\xef\xbb\xbf\xc3", b"\xa9t\xc3\xa9\r\nsecond\nthi", b"rd", b"\n", b"last")
     answer_lines(model, source, sink)  # type: ignore[arg-type]
     assert sink.getvalue() == "été\t0.7500\nsecond\t0.7500\nthird\t0.7500\nlast\t0.7500\n"
     assert source.answered == [0, 0, 2, 2, 3, 3]

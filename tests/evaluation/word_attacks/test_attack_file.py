@@ -28,6 +28,7 @@ from support import (
 from tiny import save
 
 from fairseq_adv import load
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.word_attacks.resources import Resources
@@ -255,6 +256,26 @@ def test_questions(side: str, tmp_path: Path, attack: CommandMain) -> None:
     choices = [(c["text"], c.get("para", "")) for c in rows[0]["question"]["choices"]]
     (answer,) = model.predict([(rows[0]["question"]["stem"], choices)])
     assert first.tolist() == pytest.approx(list(answer.probabilities.values()), abs=1e-6)
+
+
+def test_a_change_that_makes_a_question_too_long(tmp_path: Path) -> None:
+    """It leaves the right answer certain; a question that is too long as it is is refused."""
+    data = write_questions(tmp_path / "data", choices=(2,))
+    save(data, tmp_path / "a.pt", "--max-positions", "12", task="arc_retrieval")
+    choices = [{"label": "A", "text": "w3"}, {"label": "B", "text": "w4"}]
+    rows = [
+        {"id": stem, "question": {"stem": stem, "choices": choices}, "answerKey": "B"}
+        for stem in ("w1 " * 9, "w1 " * 10)
+    ]
+    model = load(tmp_path / "a.pt", device="cpu")
+    examples = read_examples(AttackedFile(write_json_lines(tmp_path / "rows.jsonl", rows)), model)
+    victim = Victim(model, examples)
+    fits, long = (("0", (word + " w1" * 8, "w3", "w4")) for word in ("w2", "[UNK]"))
+    (alone,), found = victim([fits]), victim([long, fits, long])
+    assert found[0].tolist() == found[2].tolist() == [0, 1]
+    assert found[1] == pytest.approx(alone) and victim([long])[0].tolist() == [0, 1]
+    with pytest.raises(DataError, match=r"rows.jsonl:2: .* 13 tokens"):
+        victim([fits, ("1", examples[1].example.text.originals)])
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,12 @@ def whole_table(first: str, second: str) -> int:
     return table[len(first), len(second)]
 
 
-@pytest.mark.parametrize("most", [0, 1, 2, 3, 5, 40])
-def test_distances_up_to_a_limit(most: int) -> None:
-    numbers = random.Random(most)
-    for _ in range(300):
-        pair = ["".join(numbers.choices("abc", k=numbers.randint(0, 12))) for _ in range(2)]
-        right, found = whole_table(*pair), distance(*pair, most)
-        assert found == right if right <= most else found > most, pair
+@pytest.mark.parametrize("letters", ["abc", "aé\u0301\U0001f600\n"])
+def test_distances(letters: str) -> None:
+    numbers = random.Random(len(letters))
+    for longest in (0, 1, 3, 12, 70) * 20:
+        pair = ["".join(numbers.choices(letters, k=numbers.randint(0, longest))) for _ in range(2)]
+        assert distance(*pair) == whole_table(*pair), pair
 
 
 def test_words_that_move_letters_between_them_count_as_texts_do() -> None:
