@@ -21,7 +21,9 @@ from .user_dir import find_user_dir, load_user_dir
 if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
 
-_ALIASES = {"--max-sentences": "--batch-size", "--save-async": "--write-checkpoints-asynchronously"}
+_ALIASES = {
+    "-a": "--arch", "--max-sentences": "--batch-size", "--save-async": "--write-checkpoints-asynchronously",
+}  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
@@ -48,7 +50,7 @@ class TrainOptions:
         self.filled: dict[str, str] = {}
         option = ""
         for word in own:
-            if word.startswith("--"):
+            if word.startswith("--") or word in _ALIASES:
                 option, _, value = word.partition("=")
                 option = _ALIASES.get(option, option)
                 self.given[option] = value

@@ -116,6 +116,11 @@ def test_the_users_options_win_and_stand_last(data: Path, encoder: Path) -> None
     assert ours["--encoder-embed-dim"] == "16"
 
 
+def test_fairseqs_short_names_are_the_same_options() -> None:
+    words = ["--save-dir", "out", "-a", "roberta_base"]
+    assert TrainOptions(words).given == {"--save-dir": "out", "--arch": "roberta_base"}
+
+
 @pytest.mark.parametrize(
     ("manifest", "own", "expected"),
     [
