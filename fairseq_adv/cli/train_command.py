@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
 
 _ALIASES = {
-    "-a": "--arch", "--max-sentences": "--batch-size", "--save-async": "--write-checkpoints-asynchronously",
+    "-a": "--arch", "--combine-val": "--combine-valid-subsets", "--max-sentences": "--batch-size",
+    "--save-async": "--write-checkpoints-asynchronously",
 }  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
@@ -209,7 +210,8 @@ def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
     if not vocabulary.is_file() or json_object(vocabulary).get("separators") != 1:
         options.fill({"--separator-token": "2"})  # a second </s> between two texts, as in RoBERTa
     options.fill({"--shorten-method": "truncate"})
-    splits = [name for name in ("valid", "valid1") if (folder / "input0" / f"{name}.idx").is_file()]
+    names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
+    splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
     options.fill({"--valid-subset": ",".join(splits)} if splits else {"--disable-validation": ""})
     if classes is None:
         options.fill({"--regression-target": ""})

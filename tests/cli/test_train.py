@@ -154,6 +154,8 @@ def test_a_second_validation_split_and_none(data: Path, encoder: Path, tmp_path:
         for end in ("bin", "idx"):
             shutil.copy(tmp_path / "bin" / name / f"valid.{end}", tmp_path / "bin" / name / f"valid1.{end}")
     assert options_of(tmp_path / "bin", encoder)["--valid-subset"] == "valid,valid1"
+    for combined in ("--combine-valid-subsets", "--combine-val"):  # under the name of the first
+        assert options_of(tmp_path / "bin", encoder, combined)["--valid-subset"] == "valid"
     for path in (tmp_path / "bin" / "input0").glob("valid*"):
         path.unlink()
     assert "--disable-validation" in options_of(tmp_path / "bin", encoder)
