@@ -212,7 +212,9 @@ def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
     options.fill({"--shorten-method": "truncate"})
     names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
     splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
-    options.fill({"--valid-subset": ",".join(splits)} if splits else {"--disable-validation": ""})
+    none = {"--disable-validation": "", "--valid-subset": options.value("--train-subset", "train")}
+    # fairseq loads the split to validate on in any case.
+    options.fill({"--valid-subset": ",".join(splits)} if splits else none, unless=("--valid-subset",))
     if classes is None:
         options.fill({"--regression-target": ""})
         return "pearson" if is_ours else ""

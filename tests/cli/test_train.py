@@ -156,9 +156,12 @@ def test_a_second_validation_split_and_none(data: Path, encoder: Path, tmp_path:
     assert options_of(tmp_path / "bin", encoder)["--valid-subset"] == "valid,valid1"
     for combined in ("--combine-valid-subsets", "--combine-val"):  # under the name of the first
         assert options_of(tmp_path / "bin", encoder, combined)["--valid-subset"] == "valid"
-    for path in (tmp_path / "bin" / "input0").glob("valid*"):
+    for path in (tmp_path / "bin").glob("*/valid*"):
         path.unlink()
-    assert "--disable-validation" in options_of(tmp_path / "bin", encoder)
+    assert "--disable-validation" not in options_of(tmp_path / "bin", encoder, "--valid-subset", "dev")
+    where = [tmp_path / "bin", "--encoder", encoder, "--save-dir", tmp_path / "out"]
+    done = verb(*where, "--max-update", "1", *QUICK)
+    assert done.returncode == 0 and "checkpoint_last.pt\nnext: " in done.stdout, done.stdout + done.stderr
 
 
 def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
