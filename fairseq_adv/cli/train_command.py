@@ -187,6 +187,8 @@ def _has_small_encoder(options: TrainOptions) -> bool:
 def _fill_task(
     options: TrainOptions, kind: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
 ) -> None:
+    from fairseq_adv.evaluation.summaries import LOWER
+
     score = ""
     if kind == "classes":
         score = _fill_classes(options, folders[0], is_ours)
@@ -197,9 +199,11 @@ def _fill_task(
     elif kind == "corpus":
         longest = options.value("--max-positions", "512")
         options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
-    best = {"--best-checkpoint-metric": score, "--maximize-best-checkpoint-metric": ""}
     if score:
-        options.fill(best, unless=tuple(best))
+        options.fill({"--best-checkpoint-metric": score})
+    metric = options.value("--best-checkpoint-metric", "loss")
+    if kind and metric not in LOWER and "loss" not in metric:
+        options.fill({"--maximize-best-checkpoint-metric": ""})
 
 
 def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:

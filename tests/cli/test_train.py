@@ -141,6 +141,13 @@ def test_classes_and_score_are_the_datas(
     assert tuple(found.get(name) for name in names) == expected
 
 
+def test_the_best_score_is_the_highest_and_the_best_loss_the_lowest(data: Path, encoder: Path) -> None:
+    metric, highest = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric"
+    assert options_of(data, encoder, highest)[metric] == "accuracy"
+    for name in ("f1", "ppl", "task_loss", "nll_loss"):
+        assert (highest in options_of(data, encoder, metric, name)) == (name == "f1"), name
+
+
 def test_numbers_without_a_dictionary_are_a_regression(encoder: Path, tmp_path: Path) -> None:
     """What prepare glue writes for STS-B."""
     write_task(tmp_path, classes=1)
