@@ -169,7 +169,8 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
 
 def _fill_method(options: TrainOptions, method: type[Method]) -> None:
     sizes = TrainOptions(method.train_sizes.split()).given
-    options.fill(sizes, unless=(*sizes, "--adv-norm-type"))
+    given = [size for size in sizes if not size.endswith("-relative")]
+    options.fill(sizes, unless=(*given, "--adv-norm-type"))
     options.fill(TrainOptions(method.train_options.split()).given)
     options.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
 

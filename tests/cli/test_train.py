@@ -229,6 +229,14 @@ def test_noise_is_a_share_too_unless_its_size_is_given(data: Path, encoder: Path
     assert "--r3f-relative" not in options_of(data, encoder, "--criterion", "r3f", "--r3f-epsilon", "1e-5")
 
 
+@pytest.mark.parametrize(("method", "unit"), [("pgd", "adv"), ("smart", "vat"), ("noise", "noise")])
+def test_sizes_are_filled_in_beside_their_unit(data: Path, encoder: Path, method: str, unit: str) -> None:
+    alone, with_unit = (
+        options_of(data, encoder, "--criterion", method, *more) for more in ([], [f"--{unit}-relative"])
+    )
+    assert with_unit == alone
+
+
 def test_the_learning_rate_is_the_methods_for_small_encoders(data: Path, encoder: Path) -> None:
     """A rate that was chosen with a small encoder may be too high for a wider one."""
     method = ["--criterion", "pgd"]
