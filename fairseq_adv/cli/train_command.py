@@ -164,7 +164,20 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
         )
     check_dictionary(data, encoder)
+    _check_start(options, weights)
     options.fill({"--finetune-from-model": str(weights)}, unless=OTHER_STARTS)
+
+
+def _check_start(options: TrainOptions, weights: Path) -> None:
+    last = Path(options.value("--save-dir", "checkpoints")) / "checkpoint_last.pt"
+    names = options.has("--finetune-from-model", "--continue-once")
+    if names or options.value("--restore-file", last.name) != last.name or last.is_file():
+        return
+    for option in filter(options.has, OTHER_STARTS):
+        raise DataError(
+            f"{option}: there is no {last} yet, so fairseq would begin with random weights, not with "
+            f"{weights}. Leave the option out"
+        )
 
 
 def _fill_method(options: TrainOptions, method: type[Method]) -> None:

@@ -122,6 +122,19 @@ def test_fairseqs_short_names_are_the_same_options() -> None:
 
 
 @pytest.mark.parametrize(
+    "option", ["--reset-optimizer", "--reset-meters", "--restore-file=checkpoint_last.pt"]
+)
+def test_a_run_that_would_begin_with_random_weights_is_refused(
+    data: Path, encoder: Path, tmp_path: Path, option: str
+) -> None:
+    own = ["--save-dir", str(tmp_path), option]
+    with pytest.raises(ValueError, match=f"^{option[:9]}.*: there is no {tmp_path}/.* Leave the option "):
+        options_of(data, encoder, *own)
+    (tmp_path / "checkpoint_last.pt").touch()
+    assert "--finetune-from-model" not in options_of(data, encoder, *own)
+
+
+@pytest.mark.parametrize(
     ("manifest", "own", "expected"),
     [
         ({"task": "CoLA"}, [], ("2", None, "mcc")),
