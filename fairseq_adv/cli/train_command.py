@@ -26,6 +26,7 @@ _ALIASES = {
     "--save-async": "--write-checkpoints-asynchronously",
 }  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
+_MULTIPLE = "--required-batch-size-multiple"
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
     "--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16", "--amp", "--tpu",
@@ -244,7 +245,7 @@ def _fill_schedule(
 ) -> None:
     """Batch size and learning rate: warm-up over 6 % of the updates, then decay to 0 at the last."""
     options.fill({"--batch-size": "8" if kind == "questions" else "16"}, unless=("--max-tokens",))
-    options.fill({"--required-batch-size-multiple": "1"})
+    options.fill({_MULTIPLE: "1"})
     options.fill({"--max-epoch": "3"}, unless=("--max-update",))
     if _updates_per_batch(options, method) > 1 and "--max-epoch" in options.filled:
         # So that it costs as much as the three epochs of another method.
@@ -281,7 +282,8 @@ def _updates(
         )
     parts = options.value("--update-freq", "1").strip("[]").split(",")
     update_freq = [whole_number("--update-freq", part.strip(), 1) for part in parts]
-    total = count_updates(rows, epochs, options.number("--batch-size", least=1), workers, update_freq)
+    size, multiple = (options.number(name, least=1) for name in ("--batch-size", _MULTIPLE))
+    total = count_updates(rows, epochs, size, workers, update_freq, multiple)
     total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
 
@@ -296,8 +298,9 @@ def _check_fits(task: str, kind: str, folder: Path) -> None:
 
 
 def count_updates(
-    rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int]
-) -> int:
+    rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int],
+    multiple: int = 1,
+) -> int:  # fmt: skip
     """How many updates a training run makes.
 
     Args:
@@ -305,9 +308,13 @@ def count_updates(
         workers: number of workers, which share an epoch's mini-batches; the last round is filled up.
         update_freq: mini-batches per update and worker, one number per epoch; the last applies to all later
             ones.
+        multiple: ``--required-batch-size-multiple``; the rest of an epoch is split if it is no multiple.
     """
-    total = 0
+    from fairseq_adv.training.restart import whole_multiple  # here, because --help doesn't need torch
+
+    total, size = 0, whole_multiple(batch_size, multiple)
     for epoch in range(epochs):
-        batches = math.ceil(rows[epoch % len(rows)] / batch_size)
+        batches, rest = divmod(rows[epoch % len(rows)], size)
+        batches += (rest >= multiple) + (rest % multiple > 0)
         total += math.ceil(math.ceil(batches / workers) / update_freq[min(epoch, len(update_freq) - 1)])
     return total

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -12,9 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import iterators
+from fairseq.data.data_utils import batch_by_size
 from hf_encoders import save_encoder
 from omegaconf import OmegaConf
 from support import (
@@ -364,6 +367,20 @@ def test_updates_of_several_workers_and_shards() -> None:
     assert count_updates([17], 1, 4, 2, [2]) == 2
     assert count_updates([17, 5], 3, 4, 1, [1]) == 5 + 2 + 5
     assert count_updates([16], 3, 4, 1, [4, 2]) == 1 + 2 + 2
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 4])
+def test_mini_batches_are_multiples(multiple: int) -> None:
+    """As fairseq makes them, with a rest that may be split."""
+    for rows, size in itertools.product(range(1, 25), range(1, 12)):
+        tokens, order = np.ones(rows, dtype=np.int64), np.arange(rows)
+        batches = batch_by_size(order, lambda row: 1, tokens, None, size, multiple)
+        assert count_updates([rows], 1, size, 1, [1], multiple) == len(batches), (rows, size)
+
+
+def test_the_multiple_that_is_given_counts(data: Path, encoder: Path) -> None:
+    own = ["--required-batch-size-multiple", "8", "--batch-size", "12", "--max-epoch", "1"]
+    assert options_of(data, encoder, *own)["--total-num-update"] == "3"  # of 23 rows, 8 at once
 
 
 def test_several_workers(
