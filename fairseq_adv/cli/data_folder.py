@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,9 +111,9 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
     """Rows per epoch, one number for each shard; ``None`` if the files don't determine it."""
     split = options.value("--train-subset", "train")
     if kind == "classes":
-        return [_index_counts(folders[0] / "input0" / f"{split}.idx")[0]]
+        return [_index_counts(folders[0] / "input0", split)[0]]
     if kind == "corpus":
-        shards, mode = [_index_counts(folder / f"{split}.idx") for folder in folders], "--sample-break-mode"
+        shards, mode = [_index_counts(folder, split) for folder in folders], "--sample-break-mode"
         if options.value(mode, "none") == "eos":
             return [rows for rows, _ in shards]
         length = options.number("--tokens-per-sample") - 1  # one less for <s>
@@ -149,14 +150,23 @@ def _count_windows(options: TrainOptions, squad: Path) -> int:
     return len(cut_into_windows(read_squad(squad), task.tokenizer, task.longest, cfg.window_overlap).question)
 
 
-def _index_counts(path: Path) -> tuple[int, int]:
-    """The number of rows of a binarised split, and of their tokens."""
+def _index_counts(folder: Path, split: str) -> tuple[int, int]:
+    """The number of rows of a binarised split, and of their tokens, with those of ``train1``, ``train2``, …,
+    which the trainer adds to ``train``.
+    """
     from fairseq_adv.data.text.indexed import read_index  # needs numpy
 
-    index = read_index(path, "Prepare the data again, or pass --train-subset.")
-    if index is None:
-        raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
-    return index.rows, path.with_suffix(".bin").stat().st_size // index.itemsize
+    rows = tokens = 0
+    for part in itertools.count():
+        path = folder / f"{split}{part or ''}.idx"
+        if part and not path.is_file():
+            break
+        index = read_index(path, "Prepare the data again, or pass --train-subset.")
+        if index is None:
+            raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
+        rows += index.rows
+        tokens += path.with_suffix(".bin").stat().st_size // index.itemsize
+    return rows, tokens
 
 
 def _count_questions(task: str, folder: Path, split: str) -> int | None:

@@ -349,6 +349,9 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     else:
         folders = [write_corpus(folders[0], train=31)]
         own += ["--tokens-per-sample", "10"] if kind == "corpus" else ["--sample-break-mode", "eos"]
+    if kind in ("classes", "corpus"):  # as fairseq-preprocess writes a second --trainpref
+        for path in [*folders[0].rglob("train.bin"), *folders[0].rglob("train.idx")]:
+            shutil.copy(path, path.with_stem("train1"))
     start = write_encoder(tmp_path / "encoder")
     shutil.copy(encoder / "model.pt", start)
     (start / "model_args.txt").write_text(SIZES.replace("16 --act", "32 --act"))
