@@ -122,7 +122,7 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
     if kind == "tokens":
         if options.value("--task") == "span_qa":
             return [_count_windows(options, find_squad(folders[0], split))]
-        tagged = _find_tagged(folders[0])
+        tagged = _find_tagged(folders[0], split)
         return None if tagged is None else [len(read_rows(tagged, tell=False))]
     counts = []
     if kind == "questions":
@@ -176,7 +176,7 @@ def _count_questions(task: str, folder: Path, split: str) -> int | None:
 
     if getattr(TASK_REGISTRY[task], "read", None) is MultipleChoiceTask.read:
         return len(read_split(folder, split))
-    path = _find_questions(folder)  # of schemas, or of a task that has a reader of its own
+    path = _find_questions(folder, split)  # of schemas, or of a task that has a reader of its own
     if path is None:
         return None
     if path.suffix == ".csv":
@@ -185,17 +185,17 @@ def _count_questions(task: str, folder: Path, split: str) -> int | None:
         return sum(1 for line in file if line.strip())
 
 
-def _find_questions(folder: Path) -> Path | None:
-    """A folder's training jsonl, or SWAG's csv; ``None`` if it has none, as with RACE, or several."""
-    path = _training_file(folder, (".jsonl",)) or _training_file(folder, (".csv",))
+def _find_questions(folder: Path, split: str = "train") -> Path | None:
+    """A split's jsonl, or SWAG's csv; ``None`` if a folder has none, as with RACE, or several."""
+    path = _split_file(folder, split, (".jsonl",)) or _split_file(folder, split, (".csv",))
     with suppress(DataError):  # not a table
         return path if path is None or path.suffix == ".jsonl" or is_swag(path) else None
     return None
 
 
-def _find_tagged(folder: Path) -> Path | None:
-    """A folder's training file of tagged words in columns; ``None`` if it has none."""
-    path = _training_file(folder, ENDINGS)
+def _find_tagged(folder: Path, split: str = "train") -> Path | None:
+    """A split's file of tagged words in columns; ``None`` if a folder has none."""
+    path = _split_file(folder, split, ENDINGS)
     if path is None:
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -209,9 +209,9 @@ def _has_table_of_questions(folder: Path) -> bool:
     return False
 
 
-def _training_file(folder: Path, endings: tuple[str, ...]) -> Path | None:
+def _split_file(folder: Path, split: str, endings: tuple[str, ...]) -> Path | None:
     with suppress(DataError):  # none, or several
-        return find_split_file(folder, "train", endings)
+        return find_split_file(folder, split, endings)
     return None
 
 

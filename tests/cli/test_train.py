@@ -10,6 +10,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,17 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     words += ["--save-dir", str(tmp_path / "unused"), "--log-file", str(tmp_path / "log")]
     batches = iterators.GroupedIterator(build(words).trainer.get_train_iterator(1).next_epoch_itr(), 1)
     assert str(len(batches)) == TrainOptions(words).value("--total-num-update")
+
+
+@pytest.mark.parametrize("write", [write_tags, write_wsc])
+def test_the_rows_of_the_split_to_train_on_are_counted(tmp_path: Path, write: Callable[..., Path]) -> None:
+    data = write(tmp_path / "data", train=6, valid=4)
+    given = [*SIZES.split(), "--tokenizer-dir", str(write_encoder(tmp_path / "encoder")), "--batch-size", "1"]
+    counts = [
+        options_of(data, None, *given, "--max-epoch", "1", "--train-subset", split)["--total-num-update"]
+        for split in ("train", "valid")
+    ]
+    assert counts == ["6", "4"]
 
 
 def test_updates_of_several_workers_and_shards() -> None:
