@@ -45,6 +45,7 @@ from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
+from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
@@ -261,9 +262,14 @@ class Method(FairseqCriterion):
         """Called before the trainer is built, with the run's configuration.
 
         Raises:
-            DataError: the checkpoint to start from does not exist.
+            DataError: the checkpoint to start from does not exist, or the task can't join splits.
         """
         _check_start(cfg.checkpoint)
+        if cfg.dataset.combine_valid_subsets and isinstance(self.task, TokenizerTask):
+            raise DataError(
+                "--combine-valid-subsets: only binarised splits can be joined. Name those to validate on: "
+                "--valid-subset valid,valid1"
+            )
         self.precision.begin(cfg.common)
         if self.freezes_inference_copies:
             freeze_inference_copies(model)
