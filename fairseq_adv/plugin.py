@@ -14,6 +14,7 @@ from fairseq_adv.fairseq_patches.checkpoint_files import keep_checkpoints_whole
 from fairseq_adv.fairseq_patches.commands import (
     exit_on_full_log_disk,
     log_printable_text,
+    refuse_metric_that_is_not_logged,
     report_mistakes_in_one_line,
     train_in_bf16_without_tpu,
 )
@@ -43,5 +44,6 @@ lock_save_dir()
 leave_signals_to_the_training()
 stop_on_a_signal()
 leave_finished_runs_alone()
+refuse_metric_that_is_not_logged()
 train_in_bf16_without_tpu()
 train_in_mixed_precision()

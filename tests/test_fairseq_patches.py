@@ -223,6 +223,16 @@ def test_a_mistake_ends_a_command_in_one_line(data: Path, tmp_path: Path) -> Non
     assert other.returncode == 1 and "Traceback" in other.stderr and "FileNotFoundError" in other.stderr
 
 
+def test_a_score_that_is_not_logged_ends_a_run_in_one_line(data: Path, tmp_path: Path) -> None:
+    words = ["--best-checkpoint-metric", "acc", "--max-update", "1"]
+    done = run_command(command("fairseq-train"), *train_args(data, tmp_path, "sentence_prediction", *words))
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "error: --best-checkpoint-metric acc: the validation logs no such number. Pass one of accuracy, "
+        "loss, nll_loss"
+    )
+
+
 def test_elsewhere_errors_are_python_s(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[BaseException] = []
     monkeypatch.setattr(sys, "excepthook", lambda kind, error, trace: shown.append(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,9 +111,9 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
     """Rows per epoch, one number for each shard; ``None`` if the files don't determine it."""
     split = options.value("--train-subset", "train")
     if kind == "classes":
-        return [_index_counts(folders[0] / "input0" / f"{split}.idx")[0]]
+        return [_index_counts(folders[0] / "input0", split)[0]]
     if kind == "corpus":
-        shards, mode = [_index_counts(folder / f"{split}.idx") for folder in folders], "--sample-break-mode"
+        shards, mode = [_index_counts(folder, split) for folder in folders], "--sample-break-mode"
         if options.value(mode, "none") == "eos":
             return [rows for rows, _ in shards]
         length = options.number("--tokens-per-sample") - 1  # one less for <s>
@@ -121,7 +122,7 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
     if kind == "tokens":
         if options.value("--task") == "span_qa":
             return [_count_windows(options, find_squad(folders[0], split))]
-        tagged = _find_tagged(folders[0])
+        tagged = _find_tagged(folders[0], split)
         return None if tagged is None else [len(read_rows(tagged, tell=False))]
     counts = []
     if kind == "questions":
@@ -149,14 +150,23 @@ def _count_windows(options: TrainOptions, squad: Path) -> int:
     return len(cut_into_windows(read_squad(squad), task.tokenizer, task.longest, cfg.window_overlap).question)
 
 
-def _index_counts(path: Path) -> tuple[int, int]:
-    """The number of rows of a binarised split, and of their tokens."""
+def _index_counts(folder: Path, split: str) -> tuple[int, int]:
+    """The number of rows of a binarised split, and of their tokens, with those of ``train1``, ``train2``, …,
+    which the trainer adds to ``train``.
+    """
     from fairseq_adv.data.text.indexed import read_index  # needs numpy
 
-    index = read_index(path, "Prepare the data again, or pass --train-subset.")
-    if index is None:
-        raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
-    return index.rows, path.with_suffix(".bin").stat().st_size // index.itemsize
+    rows = tokens = 0
+    for part in itertools.count():
+        path = folder / f"{split}{part or ''}.idx"
+        if part and not path.is_file():
+            break
+        index = read_index(path, "Prepare the data again, or pass --train-subset.")
+        if index is None:
+            raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
+        rows += index.rows
+        tokens += path.with_suffix(".bin").stat().st_size // index.itemsize
+    return rows, tokens
 
 
 def _count_questions(task: str, folder: Path, split: str) -> int | None:
@@ -166,7 +176,7 @@ def _count_questions(task: str, folder: Path, split: str) -> int | None:
 
     if getattr(TASK_REGISTRY[task], "read", None) is MultipleChoiceTask.read:
         return len(read_split(folder, split))
-    path = _find_questions(folder)  # of schemas, or of a task that has a reader of its own
+    path = _find_questions(folder, split)  # of schemas, or of a task that has a reader of its own
     if path is None:
         return None
     if path.suffix == ".csv":
@@ -175,17 +185,17 @@ def _count_questions(task: str, folder: Path, split: str) -> int | None:
         return sum(1 for line in file if line.strip())
 
 
-def _find_questions(folder: Path) -> Path | None:
-    """A folder's training jsonl, or SWAG's csv; ``None`` if it has none, as with RACE, or several."""
-    path = _training_file(folder, (".jsonl",)) or _training_file(folder, (".csv",))
+def _find_questions(folder: Path, split: str = "train") -> Path | None:
+    """A split's jsonl, or SWAG's csv; ``None`` if a folder has none, as with RACE, or several."""
+    path = _split_file(folder, split, (".jsonl",)) or _split_file(folder, split, (".csv",))
     with suppress(DataError):  # not a table
         return path if path is None or path.suffix == ".jsonl" or is_swag(path) else None
     return None
 
 
-def _find_tagged(folder: Path) -> Path | None:
-    """A folder's training file of tagged words in columns; ``None`` if it has none."""
-    path = _training_file(folder, ENDINGS)
+def _find_tagged(folder: Path, split: str = "train") -> Path | None:
+    """A split's file of tagged words in columns; ``None`` if a folder has none."""
+    path = _split_file(folder, split, ENDINGS)
     if path is None:
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
@@ -199,9 +209,9 @@ def _has_table_of_questions(folder: Path) -> bool:
     return False
 
 
-def _training_file(folder: Path, endings: tuple[str, ...]) -> Path | None:
+def _split_file(folder: Path, split: str, endings: tuple[str, ...]) -> Path | None:
     with suppress(DataError):  # none, or several
-        return find_split_file(folder, "train", endings)
+        return find_split_file(folder, split, endings)
     return None
 
 

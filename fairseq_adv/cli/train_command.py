@@ -21,8 +21,12 @@ from .user_dir import find_user_dir, load_user_dir
 if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
 
-_ALIASES = {"--max-sentences": "--batch-size", "--save-async": "--write-checkpoints-asynchronously"}
+_ALIASES = {
+    "-a": "--arch", "--combine-val": "--combine-valid-subsets", "--max-sentences": "--batch-size",
+    "--save-async": "--write-checkpoints-asynchronously",
+}  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
+_MULTIPLE = "--required-batch-size-multiple"
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
     "--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16", "--amp", "--tpu",
@@ -48,7 +52,7 @@ class TrainOptions:
         self.filled: dict[str, str] = {}
         option = ""
         for word in own:
-            if word.startswith("--"):
+            if word.startswith("--") or word in _ALIASES:
                 option, _, value = word.partition("=")
                 option = _ALIASES.get(option, option)
                 self.given[option] = value
@@ -161,12 +165,26 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
         )
     check_dictionary(data, encoder)
+    _check_start(options, weights)
     options.fill({"--finetune-from-model": str(weights)}, unless=OTHER_STARTS)
+
+
+def _check_start(options: TrainOptions, weights: Path) -> None:
+    last = Path(options.value("--save-dir", "checkpoints")) / "checkpoint_last.pt"
+    names = options.has("--finetune-from-model", "--continue-once")
+    if names or options.value("--restore-file", last.name) != last.name or last.is_file():
+        return
+    for option in filter(options.has, OTHER_STARTS):
+        raise DataError(
+            f"{option}: there is no {last} yet, so fairseq would begin with random weights, not with "
+            f"{weights}. Leave the option out"
+        )
 
 
 def _fill_method(options: TrainOptions, method: type[Method]) -> None:
     sizes = TrainOptions(method.train_sizes.split()).given
-    options.fill(sizes, unless=(*sizes, "--adv-norm-type"))
+    given = [size for size in sizes if not size.endswith("-relative")]
+    options.fill(sizes, unless=(*given, "--adv-norm-type"))
     options.fill(TrainOptions(method.train_options.split()).given)
     options.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
 
@@ -184,6 +202,8 @@ def _has_small_encoder(options: TrainOptions) -> bool:
 def _fill_task(
     options: TrainOptions, kind: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
 ) -> None:
+    from fairseq_adv.evaluation.summaries import LOWER
+
     score = ""
     if kind == "classes":
         score = _fill_classes(options, folders[0], is_ours)
@@ -194,9 +214,11 @@ def _fill_task(
     elif kind == "corpus":
         longest = options.value("--max-positions", "512")
         options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
-    best = {"--best-checkpoint-metric": score, "--maximize-best-checkpoint-metric": ""}
     if score:
-        options.fill(best, unless=tuple(best))
+        options.fill({"--best-checkpoint-metric": score})
+    metric = options.value("--best-checkpoint-metric", "loss")
+    if kind and metric not in LOWER and "loss" not in metric:
+        options.fill({"--maximize-best-checkpoint-metric": ""})
 
 
 def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
@@ -207,8 +229,11 @@ def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
     if not vocabulary.is_file() or json_object(vocabulary).get("separators") != 1:
         options.fill({"--separator-token": "2"})  # a second </s> between two texts, as in RoBERTa
     options.fill({"--shorten-method": "truncate"})
-    splits = [name for name in ("valid", "valid1") if (folder / "input0" / f"{name}.idx").is_file()]
-    options.fill({"--valid-subset": ",".join(splits)} if splits else {"--disable-validation": ""})
+    names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
+    splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
+    none = {"--disable-validation": "", "--valid-subset": options.value("--train-subset", "train")}
+    # fairseq loads the split to validate on in any case.
+    options.fill({"--valid-subset": ",".join(splits)} if splits else none, unless=("--valid-subset",))
     if classes is None:
         options.fill({"--regression-target": ""})
         return "pearson" if is_ours else ""
@@ -220,7 +245,7 @@ def _fill_schedule(
 ) -> None:
     """Batch size and learning rate: warm-up over 6 % of the updates, then decay to 0 at the last."""
     options.fill({"--batch-size": "8" if kind == "questions" else "16"}, unless=("--max-tokens",))
-    options.fill({"--required-batch-size-multiple": "1"})
+    options.fill({_MULTIPLE: "1"})
     options.fill({"--max-epoch": "3"}, unless=("--max-update",))
     if _updates_per_batch(options, method) > 1 and "--max-epoch" in options.filled:
         # So that it costs as much as the three epochs of another method.
@@ -257,7 +282,8 @@ def _updates(
         )
     parts = options.value("--update-freq", "1").strip("[]").split(",")
     update_freq = [whole_number("--update-freq", part.strip(), 1) for part in parts]
-    total = count_updates(rows, epochs, options.number("--batch-size", least=1), workers, update_freq)
+    size, multiple = (options.number(name, least=1) for name in ("--batch-size", _MULTIPLE))
+    total = count_updates(rows, epochs, size, workers, update_freq, multiple)
     total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
 
@@ -272,8 +298,9 @@ def _check_fits(task: str, kind: str, folder: Path) -> None:
 
 
 def count_updates(
-    rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int]
-) -> int:
+    rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int],
+    multiple: int = 1,
+) -> int:  # fmt: skip
     """How many updates a training run makes.
 
     Args:
@@ -281,9 +308,13 @@ def count_updates(
         workers: number of workers, which share an epoch's mini-batches; the last round is filled up.
         update_freq: mini-batches per update and worker, one number per epoch; the last applies to all later
             ones.
+        multiple: ``--required-batch-size-multiple``; the rest of an epoch is split if it is no multiple.
     """
-    total = 0
+    from fairseq_adv.training.restart import whole_multiple  # here, because --help doesn't need torch
+
+    total, size = 0, whole_multiple(batch_size, multiple)
     for epoch in range(epochs):
-        batches = math.ceil(rows[epoch % len(rows)] / batch_size)
+        batches, rest = divmod(rows[epoch % len(rows)], size)
+        batches += (rest >= multiple) + (rest % multiple > 0)
         total += math.ceil(math.ceil(batches / workers) / update_freq[min(epoch, len(update_freq) - 1)])
     return total

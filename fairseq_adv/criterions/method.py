@@ -48,6 +48,7 @@ from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
+from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
 from fairseq_adv.training.kept_layers import kept_layers, number_as_before
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
@@ -264,8 +265,18 @@ class Method(FairseqCriterion):
         return diverged.above_the_start(meters, constant, first or MetersDict(), trainer.cfg)
 
     def begin_run(self, cfg: Any, model: nn.Module) -> None:
-        """Called before the trainer is built, with the run's configuration."""
-        check_validation_tokens(self.objective.task.datasets, cfg.dataset)
+        """Called before the trainer is built, with the run's configuration.
+
+        Raises:
+            DataError: the checkpoint to start from does not exist, or the task can't join splits.
+        """
+        _check_start(cfg.checkpoint)
+        if cfg.dataset.combine_valid_subsets and isinstance(self.task, TokenizerTask):
+            raise DataError(
+                "--combine-valid-subsets: only binarised splits can be joined. Name those to validate on: "
+                "--valid-subset valid,valid1"
+            )
+        check_validation_tokens(self.task.datasets, cfg.dataset)
         self.precision.begin(cfg.common)
         if self.freezes_inference_copies:
             freeze_inference_copies(model)
@@ -322,12 +333,6 @@ class Method(FairseqCriterion):
 
     def check_before_training(self, model: nn.Module) -> None:
         """Raises DataError if something would make the run pointless; called before the first update."""
-        path = self.cfg.restore_file
-        if path and path != "checkpoint_last.pt" and "://" not in path and not os.path.isfile(path):
-            raise DataError(
-                f"--restore-file {path}: no such file. fairseq would train from random weights; pass the "
-                "path of the pre-trained checkpoint, or leave the option out to train from scratch."
-            )
         if not self._checked_data:  # only once: fairseq itself reports what later shards lack
             self.objective.check_data()
             self._checked_data = True
@@ -401,6 +406,18 @@ class Method(FairseqCriterion):
             "nsentences": sample["nsentences"],
             "sample_size": self.objective.sample_size(sample),
         }
+
+
+def _check_start(saving: Any) -> None:
+    option, path = "--restore-file", saving.restore_file
+    if path == "checkpoint_last.pt":
+        has_begun = os.path.isfile(os.path.join(saving.save_dir, path))
+        option, path = "--continue-once", None if has_begun else saving.continue_once
+    if path and "://" not in path and not os.path.isfile(path):
+        raise DataError(
+            f"{option} {path}: no such file. fairseq would train from random weights; pass the path of the "
+            "pre-trained checkpoint, or leave the option out to train from scratch."
+        )
 
 
 def _begin_average(state: dict[str, Any], trainer: Trainer, new_run: bool) -> None:

@@ -29,6 +29,7 @@ from fairseq_adv.evaluation.run_logs import (
     seed_and_setting,
 )
 from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
+from fairseq_adv.fairseq_patches.commands import NO_SCORES
 
 logger = logging.getLogger(__name__)
 LOG, BEST, LAST = "train.log", "checkpoint_best.pt", "checkpoint_last.pt"
@@ -112,7 +113,7 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     summary.seed, summary.setting = seed_and_setting(logged_configuration(path))
     scored = [values for values in log.valid if name in values]
     if metric and log.valid and not scored:
-        scores = set(log.valid[-1]) - {"bsz", "epoch", "num_updates", "wpb", "wps"}
+        scores = set(log.valid[-1]) - NO_SCORES
         logger.warning("%s: has no %s. It has %s", path, metric, ", ".join(sorted(scores)))
     if summary.metric:
         summary.dev_scores = [(values["num_updates"], values[name] * _unit(name)) for values in scored]

@@ -12,12 +12,13 @@ from typing import Any, TextIO
 
 from fairseq import options
 
-from fairseq_adv.data.errors import FullDisk, full_disk_named
+from fairseq_adv.data.errors import DataError, FullDisk, full_disk_named
 from fairseq_adv.data.printable import make_output_printable, make_printable
-from fairseq_adv.fairseq_patches.replace import Plain, replace
+from fairseq_adv.fairseq_patches.replace import Plain, replace, replace_in_training
 from fairseq_adv_compat.hydra_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
+NO_SCORES = {"bsz", "epoch", "num_updates", "wpb", "wps"}  # what fairseq adds to the numbers of a validation
 
 
 def _is_of_fairseq(commands: tuple[str, ...] = COMMANDS) -> bool:
@@ -41,6 +42,25 @@ def report_mistakes_in_one_line() -> None:
             plain(kind, error, trace)
 
     sys.excepthook = report
+
+
+def refuse_metric_that_is_not_logged() -> None:
+    """``--best-checkpoint-metric`` must be a name that the validation logs.
+
+    fairseq_cli/train.py, line 517, ``validate``: after the first epoch a run with another name ended in
+    ``KeyError``. A task with a ``post_validate`` of its own may still add the name.
+    """
+    replace_in_training("get_valid_stats", _refuse_metric)
+
+
+def _refuse_metric(plain: Plain, cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool) -> Any:
+    metric = cfg.checkpoint.best_checkpoint_metric
+    if metric not in stats and not hasattr(trainer.task, "post_validate"):
+        raise DataError(
+            f"--best-checkpoint-metric {metric}: the validation logs no such number. Pass one of "
+            f"{', '.join(sorted(set(stats) - NO_SCORES))}"
+        )
+    return plain(cfg, trainer, stats, tracking_best)
 
 
 def exit_on_full_log_disk() -> None:

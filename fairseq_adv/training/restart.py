@@ -131,7 +131,11 @@ def _convert_position(position: dict[str, Any], there: Any, here: Any) -> None:
 def _per_iteration(options: Options, size: str) -> int:
     """The size of a mini-batch times the number of workers; 0 if this option does not limit it."""
     limit, _, workers = factors(options, size)
-    if size == "batch_size" and limit:  # fairseq/data/data_utils_fast.pyx rounds the number of rows
-        multiple = options["dataset"].get("required_batch_size_multiple") or 1
-        limit = limit // multiple * multiple or limit
+    if size == "batch_size" and limit:
+        limit = whole_multiple(limit, options["dataset"].get("required_batch_size_multiple") or 1)
     return (limit or 0) * workers
+
+
+def whole_multiple(batch_size: int, multiple: int) -> int:
+    """The rows of a mini-batch: fairseq/data/data_utils_fast.pyx rounds ``--batch-size``."""
+    return batch_size // multiple * multiple or batch_size

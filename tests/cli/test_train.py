@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import re
@@ -9,12 +10,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from fairseq.data import iterators
+from fairseq.data.data_utils import batch_by_size
 from hf_encoders import save_encoder
 from omegaconf import OmegaConf
 from support import (
@@ -116,6 +120,24 @@ def test_the_users_options_win_and_stand_last(data: Path, encoder: Path) -> None
     assert ours["--encoder-embed-dim"] == "16"
 
 
+def test_fairseqs_short_names_are_the_same_options() -> None:
+    words = ["--save-dir", "out", "-a", "roberta_base"]
+    assert TrainOptions(words).given == {"--save-dir": "out", "--arch": "roberta_base"}
+
+
+@pytest.mark.parametrize(
+    "option", ["--reset-optimizer", "--reset-meters", "--restore-file=checkpoint_last.pt"]
+)
+def test_a_run_that_would_begin_with_random_weights_is_refused(
+    data: Path, encoder: Path, tmp_path: Path, option: str
+) -> None:
+    own = ["--save-dir", str(tmp_path), option]
+    with pytest.raises(ValueError, match=f"^{option[:9]}.*: there is no {tmp_path}/.* Leave the option "):
+        options_of(data, encoder, *own)
+    (tmp_path / "checkpoint_last.pt").touch()
+    assert "--finetune-from-model" not in options_of(data, encoder, *own)
+
+
 @pytest.mark.parametrize(
     ("manifest", "own", "expected"),
     [
@@ -136,6 +158,13 @@ def test_classes_and_score_are_the_datas(
     assert tuple(found.get(name) for name in names) == expected
 
 
+def test_the_best_score_is_the_highest_and_the_best_loss_the_lowest(data: Path, encoder: Path) -> None:
+    metric, highest = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric"
+    assert options_of(data, encoder, highest)[metric] == "accuracy"
+    for name in ("f1", "ppl", "task_loss", "nll_loss"):
+        assert (highest in options_of(data, encoder, metric, name)) == (name == "f1"), name
+
+
 def test_numbers_without_a_dictionary_are_a_regression(encoder: Path, tmp_path: Path) -> None:
     """What prepare glue writes for STS-B."""
     write_task(tmp_path, classes=1)
@@ -149,9 +178,14 @@ def test_a_second_validation_split_and_none(data: Path, encoder: Path, tmp_path:
         for end in ("bin", "idx"):
             shutil.copy(tmp_path / "bin" / name / f"valid.{end}", tmp_path / "bin" / name / f"valid1.{end}")
     assert options_of(tmp_path / "bin", encoder)["--valid-subset"] == "valid,valid1"
-    for path in (tmp_path / "bin" / "input0").glob("valid*"):
+    for combined in ("--combine-valid-subsets", "--combine-val"):  # under the name of the first
+        assert options_of(tmp_path / "bin", encoder, combined)["--valid-subset"] == "valid"
+    for path in (tmp_path / "bin").glob("*/valid*"):
         path.unlink()
-    assert "--disable-validation" in options_of(tmp_path / "bin", encoder)
+    assert "--disable-validation" not in options_of(tmp_path / "bin", encoder, "--valid-subset", "dev")
+    where = [tmp_path / "bin", "--encoder", encoder, "--save-dir", tmp_path / "out"]
+    done = verb(*where, "--max-update", "1", *QUICK)
+    assert done.returncode == 0 and "checkpoint_last.pt\nnext: " in done.stdout, done.stdout + done.stderr
 
 
 def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
@@ -210,6 +244,14 @@ def test_noise_is_a_share_too_unless_its_size_is_given(data: Path, encoder: Path
     assert "--noise-relative" not in options_of(data, encoder, "--criterion", "noise", "--noise-size", "5")
     assert options_of(data, encoder, "--criterion", "r3f")["--r3f-relative"] == ""
     assert "--r3f-relative" not in options_of(data, encoder, "--criterion", "r3f", "--r3f-epsilon", "1e-5")
+
+
+@pytest.mark.parametrize(("method", "unit"), [("pgd", "adv"), ("smart", "vat"), ("noise", "noise")])
+def test_sizes_are_filled_in_beside_their_unit(data: Path, encoder: Path, method: str, unit: str) -> None:
+    alone, with_unit = (
+        options_of(data, encoder, "--criterion", method, *more) for more in ([], [f"--{unit}-relative"])
+    )
+    assert with_unit == alone
 
 
 def test_the_learning_rate_is_the_methods_for_small_encoders(data: Path, encoder: Path) -> None:
@@ -308,6 +350,9 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     else:
         folders = [write_corpus(folders[0], train=31)]
         own += ["--tokens-per-sample", "10"] if kind == "corpus" else ["--sample-break-mode", "eos"]
+    if kind in ("classes", "corpus"):  # as fairseq-preprocess writes a second --trainpref
+        for path in [*folders[0].rglob("train.bin"), *folders[0].rglob("train.idx")]:
+            shutil.copy(path, path.with_stem("train1"))
     start = write_encoder(tmp_path / "encoder")
     shutil.copy(encoder / "model.pt", start)
     (start / "model_args.txt").write_text(SIZES.replace("16 --act", "32 --act"))
@@ -320,12 +365,37 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     assert str(len(batches)) == TrainOptions(words).value("--total-num-update")
 
 
+@pytest.mark.parametrize("write", [write_tags, write_wsc])
+def test_the_rows_of_the_split_to_train_on_are_counted(tmp_path: Path, write: Callable[..., Path]) -> None:
+    data = write(tmp_path / "data", train=6, valid=4)
+    given = [*SIZES.split(), "--tokenizer-dir", str(write_encoder(tmp_path / "encoder")), "--batch-size", "1"]
+    counts = [
+        options_of(data, None, *given, "--max-epoch", "1", "--train-subset", split)["--total-num-update"]
+        for split in ("train", "valid")
+    ]
+    assert counts == ["6", "4"]
+
+
 def test_updates_of_several_workers_and_shards() -> None:
     """Sharded mini-batches are filled up to a multiple of the workers."""
     assert count_updates([17], 1, 4, 2, [1]) == 3
     assert count_updates([17], 1, 4, 2, [2]) == 2
     assert count_updates([17, 5], 3, 4, 1, [1]) == 5 + 2 + 5
     assert count_updates([16], 3, 4, 1, [4, 2]) == 1 + 2 + 2
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 4])
+def test_mini_batches_are_multiples(multiple: int) -> None:
+    """As fairseq makes them, with a rest that may be split."""
+    for rows, size in itertools.product(range(1, 25), range(1, 12)):
+        tokens, order = np.ones(rows, dtype=np.int64), np.arange(rows)
+        batches = batch_by_size(order, lambda row: 1, tokens, None, size, multiple)
+        assert count_updates([rows], 1, size, 1, [1], multiple) == len(batches), (rows, size)
+
+
+def test_the_multiple_that_is_given_counts(data: Path, encoder: Path) -> None:
+    own = ["--required-batch-size-multiple", "8", "--batch-size", "12", "--max-epoch", "1"]
+    assert options_of(data, encoder, *own)["--total-num-update"] == "3"  # of 23 rows, 8 at once
 
 
 def test_several_workers(

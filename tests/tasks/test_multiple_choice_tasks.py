@@ -130,6 +130,7 @@ def test_an_answer_is_needed_in_training_and_validation(tmp_path: Path) -> None:
      (["--sampling-weights", "x"], "--sampling-weights x"), (["--sampling-weights", "0"], "not all 0"),
      (["--sampling-weights", "0.1"], "no questions are left in an epoch"),
      (["--sampling-weights", "-1"], "--sampling-weights -1"),
+     (["--combine-val"], "--combine-valid-subsets: only binarised splits can be joined. Name those"),
      (["--tokenizer-dir", "/nowhere"], "/nowhere: no such folder")],
 )  # fmt: skip
 def test_options_are_checked_when_the_task_is_built(tmp_path: Path, extra: list[str], message: str) -> None:
