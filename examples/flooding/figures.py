@@ -37,6 +37,7 @@ from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.evaluation import plots
 from fairseq_adv.evaluation.run_logs import VALID, log_lines, read_log
+from fairseq_adv.evaluation.summaries import LOWER, unit
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 
@@ -231,14 +232,14 @@ def draw_curve(curve: Curve, group: str, marked: Sequence[Crossing], out: Path) 
 
 def from_sweep(options: argparse.Namespace) -> None:
     groups: dict[tuple[bool, float, str], list[tuple[str, float]]] = {}
-    best = min if "loss" in options.metric else max
+    best = min if options.metric in LOWER or "loss" in options.metric else max
     for run in options.runs:
         log = read_log(log_of(run))
         if options.metric not in log.valid[-1]:
             raise DataError(
                 f"{log_of(run)}: no metric {options.metric!r}. Pass one of {sorted(log.valid[-1])}"
             )
-        scores = [epoch[options.metric] for epoch in log.valid]
+        scores = [epoch[options.metric] * unit(options.metric) for epoch in log.valid]
         # Only a search logs where flooding started; a run whose level was found is a row of its own.
         is_auto = "flood_start" in log.train[-1]
         key = is_auto, log.train[-1].get("flood_level", 0.0), name_of(run) if is_auto else ""

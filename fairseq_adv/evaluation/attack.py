@@ -36,8 +36,8 @@ class Robustness:
         examples: number of examples with a label; for a masked LM, number of masked positions.
         clean: summed loss at X, in nats.
         perturbed: summed loss at X + delta, in nats.
-        clean_correct: number of correct predictions at X; NaN for a regression.
-        perturbed_correct: number of correct predictions at X + delta; NaN for a regression.
+        clean_correct: number of correct predictions at X; NaN for a regression, and if a prediction is NaN.
+        perturbed_correct: the same at X + delta.
     """
 
     examples: int = 0
@@ -47,10 +47,10 @@ class Robustness:
     perturbed_correct: float = 0
 
     def means(self) -> dict[str, float]:
-        """Mean losses in nats, and accuracies x 100, per example; a regression has no accuracies."""
+        """Mean losses in nats, and accuracies x 100, per example, if they are known."""
         n = max(self.examples, 1)
         losses = {"examples": self.examples, "loss": self.clean / n, "perturbed_loss": self.perturbed / n}
-        if math.isnan(self.clean_correct):
+        if math.isnan(self.clean_correct) and math.isnan(self.perturbed_correct):
             return losses
         return {
             **losses,
@@ -162,4 +162,5 @@ def _attack_batch(
 
 def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> float:
     counts: dict[str, Any] = objective.logging_output(predictions, sample, gather=False)
-    return int(counts["ncorrect"]) if "ncorrect" in counts else math.nan
+    is_known = "ncorrect" in counts and not counts.get("nnan")  # the arg max of NaNs is not a class
+    return int(counts["ncorrect"]) if is_known else math.nan

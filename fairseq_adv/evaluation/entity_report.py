@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,16 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_rows
-from fairseq_adv.data.tags.schemes import as_iob2, check_tags, iob2_of, predicted_as_iob2, tag_names, types_of
+from fairseq_adv.data.tags.schemes import (
+    as_iob2,
+    begins_with_i,
+    check_tags,
+    from_iob1,
+    iob2_of,
+    predicted_as_iob2,
+    tag_names,
+    types_of,
+)
 from fairseq_adv.evaluation.class_report import COLUMNS, score_table, shown_name
 from fairseq_adv.objectives.entities import count_entities, scores_of
 
@@ -82,7 +91,15 @@ def score_columns(path: Path, strict: bool = False) -> EntityReport:
             f"{path}:{rows[0][0]}: {len(rows[0][1][0])} columns. Each line must be a word, its gold tag and "
             "the predicted tag, as written by fairseq-adv predict --task tagging."
         )
-    gold = as_iob2([(line, [cells[-2] for cells in sentence]) for line, sentence in rows], path)
-    predicted = [[cells[-1] for cells in sentence] for _, sentence in rows]
-    check_tags([(line, tags) for (line, _), tags in zip(rows, predicted)], path)
-    return entity_report(gold, predicted, strict)
+    gold, predicted = (
+        [(line, [cells[column] for cells in sentence]) for line, sentence in rows] for column in (-2, -1)
+    )
+    right = as_iob2(gold, path)
+    check_tags(predicted, path)
+    if begins_with_i(gold) and begins_with_i(predicted):
+        return entity_report(right, [from_iob1(tags) for _, tags in predicted], strict)
+    report = entity_report(right, [tags for _, tags in predicted], strict)
+    pairs = [pair for (_, one), (_, two) in zip(gold, predicted) for pair in zip(one, two)]
+    if all(any(tag[0] in "ES" for tag in side) for side in zip(*pairs)):  # both in BIOES
+        return replace(report, accuracy=100.0 * sum(one == two for one, two in pairs) / len(pairs))
+    return report

@@ -116,7 +116,7 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
         scores = set(log.valid[-1]) - NO_SCORES
         logger.warning("%s: has no %s. It has %s", path, metric, ", ".join(sorted(scores)))
     if summary.metric:
-        summary.dev_scores = [(values["num_updates"], values[name] * _unit(name)) for values in scored]
+        summary.dev_scores = [(values["num_updates"], values[name] * unit(name)) for values in scored]
     summary.dev_losses = [(values["num_updates"], loss_nats(values)) for values in log.valid]
     trained = log.inner or log.train
     summary.train_losses = [(values["num_updates"], loss_nats(values)) for values in trained]
@@ -125,10 +125,15 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
         highest = saving["maximize_best_checkpoint_metric"] == "True" if name == own else name not in LOWER
         best = _best(scored, name, highest)
         summary.epoch, summary.loss = best.get("epoch", math.nan), loss_nats(best)
-        summary.score = best[name] * _unit(name) if summary.metric else math.nan
-    speeds = [values["ups"] for values in log.train if values.get("ups")]
-    if speeds:
-        summary.seconds_per_update = sum(1 / speed for speed in speeds) / len(speeds)
+        summary.score = best[name] * unit(name) if summary.metric else math.nan
+    # fairseq rounds updates a second to two digits, and words a second and an update to one.
+    seconds = [
+        values["wpb"] / values["wps"] if values.get("wps") else 1 / values["ups"]
+        for values in log.train
+        if values.get("wps") or values.get("ups")
+    ]
+    if seconds:
+        summary.seconds_per_update = sum(seconds) / len(seconds)
     if log.train:
         summary.ratio = log.train[-1].get("adv_ratio", 0.0)
     return summary
@@ -141,7 +146,7 @@ def _metric(own: str, logged: set[str]) -> str:
     return next((name for name in _SCORES if name in logged), "loss")
 
 
-def _unit(name: str) -> float:
+def unit(name: str) -> float:
     """What a logged score is multiplied with: losses are shown in nats."""
     return math.log(2) if name in IN_BITS else 1.0
 
@@ -185,7 +190,7 @@ def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
     if found is not None and own == "loss":
         summary.loss = float(found) * math.log(2)
     if found is not None and summary.metric == own:
-        summary.score = float(found) * _unit(own)
+        summary.score = float(found) * unit(own)
     if (metric or own) == own and paths[0].name == BEST:
         summary.epoch = _epoch(extra.get("train_iterator") or {})
     meters = _meters(last)

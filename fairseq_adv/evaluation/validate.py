@@ -57,8 +57,10 @@ class Validated:
     entities: EntityReport | None = None
 
     def report(self, temperature: float = 1.0) -> ClassReport | None:
-        """The report with probabilities at a temperature; ``None`` if there are no classes or rows."""
-        if not self.names or not len(self.right):
+        """The report with probabilities at a temperature; ``None`` if there are no classes or rows, or if an
+        answer is not finite.
+        """
+        if not self.names or not len(self.right) or not np.isfinite(self.logits.max(axis=1)).all():
             return None
         answers = self.logits.argmax(axis=1)
         return class_report(self.names, self.right, answers, softmax(self.logits, temperature))

@@ -100,11 +100,13 @@ class WSC(Labelled):
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         labelled = sample["target"] >= 0
         correct = (chosen(predictions.detach()) == (sample["target"] == 1)) & labelled
-        return {"ncorrect": correct.sum(), "ntargets": labelled.sum()}
+        unknown = predictions.detach().isnan().any(dim=1) & labelled
+        return {"ncorrect": correct.sum(), "ntargets": labelled.sum(), "nnan": unknown.sum()}
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``accuracy`` x 100: correct decisions on the labelled queries of the whole split."""
+        scores.log_sums(logging_outputs, ["nnan"])
         scores.log_accuracy(logging_outputs)
 
     def groups(self, sample: Sample) -> Groups:

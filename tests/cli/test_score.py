@@ -68,6 +68,24 @@ def test_entities_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(
+    ("rows", "accuracy"),
+    [
+        ("I-X I-X; I-Y I-Y; I-Y I-Y; O O; I-Y I-Y; B-Y B-Y", 100.0),  # IOB1
+        ("B-X B-X; E-X I-X; O O; S-Y B-Y; S-Y S-Y", 60.0),  # BIOES: as it is written
+    ],
+)
+def test_words_are_compared_in_the_scheme_of_the_file(
+    rows: str, accuracy: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"w\t{gold}\t{found}\n" for gold, found in map(str.split, rows.split(";"))]
+    path = written(tmp_path / "tags.tsv", "".join(lines))
+    assert scored(capsys, "tags", path)["accuracy"] == accuracy
+    if accuracy == 100:
+        strict = scored(capsys, "tags", path, "--strict")
+        assert (strict["recall"], strict["f1"], strict["total"]) == (100.0, 100.0, 4)
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,6 +51,14 @@ def test_equals_projected_gradient_ascent_by_hand(run: SimpleNamespace) -> None:
     assert found.perturbed == pytest.approx(loss_at(run, sample, delta).item(), rel=1e-4)
     assert found.perturbed > found.clean
     assert found.perturbed_correct <= found.clean_correct
+
+
+def test_nan_is_no_answer(run: SimpleNamespace) -> None:
+    sample, how = batch(run, ROWS), Attack(epsilon=0.5, step_size=0.2, steps=1)
+    head = run.model.classification_heads["sentence_classification_head"]
+    torch.nn.init.constant_(head.out_proj.bias, math.nan)
+    found = attack(run.model, run.criterion.objective, [sample], how)
+    assert math.isnan(found.clean_correct) and math.isnan(found.perturbed_correct)
 
 
 def test_batches_add_up_and_do_not_influence_each_other(run: SimpleNamespace) -> None:

@@ -87,6 +87,14 @@ def test_a_temperature_changes_probabilities_alone(
     assert again["temperature"] == temperature and again["ece"] != again["calibrated_ece"]
 
 
+def test_answers_that_are_not_finite_have_no_report() -> None:
+    """A choice that a question doesn't have is -inf."""
+    right = np.zeros(2, np.int64)
+    for last, is_there in ((math.nan, False), (-math.inf, True)):
+        logits = np.array([[1.0, 0.0], [1.0, last]], np.float32)
+        assert (Validated({}, ["0", "1"], logits, right).report() is not None) == is_there
+
+
 def test_no_temperature_is_fitted_to_no_rows(tmp_path: Path) -> None:
     unknown = Validated({}, ["0", "1"], np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
     with pytest.raises(DataError, match=r"a\.pt has no classes of texts"):

@@ -97,6 +97,13 @@ def test_the_last_of_equal_scores_is_the_best_checkpoint_s(tmp_path: Path) -> No
     assert math.isnan(found.seconds_per_update)
 
 
+def test_slow_updates_have_their_seconds(tmp_path: Path) -> None:
+    """fairseq writes 0.01 updates a second for 67 to 200 s each."""
+    train = {"train_loss": "1", "train_ups": "0.01", "train_wps": "8", "train_wpb": "1024", "epoch": 1}
+    found = summarise(write_log(tmp_path / "a", {**train, "train_num_updates": "2"}, valid(2, accuracy=80)))
+    assert found.seconds_per_update == 128
+
+
 def test_the_score_is_the_one_that_chose_the_best_checkpoint(tmp_path: Path) -> None:
     """Tags and spans log the accuracy of words or windows, too."""
     lines = [valid(10, loss=1, accuracy=90, f1=40), valid(20, loss=1, accuracy=91, f1=30)]

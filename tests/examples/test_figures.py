@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -117,6 +118,25 @@ def test_figure_2_has_a_row_for_each_level(
         text = (trained / row["names"] / "train.log").read_text()
         scores = re.findall(r'"valid_accuracy": "([\d.]+)"', text)
         assert float(row["last_accuracy_mean"]) == float(scores[-1])
+
+
+@pytest.mark.parametrize(("metric", "is_in_nats"), [("loss", True), ("ppl", False)])
+def test_figure_2_shows_the_lowest_loss_in_nats(
+    metric: str, is_in_nats: bool, tmp_path: Path, figures: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, level in (("a", "0"), ("b", "0.6")):
+        (tmp_path / name).mkdir()
+        lines = [
+            {"epoch": epoch, "valid_loss": value, f"valid_{metric}": value, "valid_num_updates": f"{epoch}"}
+            for epoch, value in enumerate(("0.9", "0.7", "0.8"), 1)
+        ]
+        last = {"epoch": 3, "train_loss": "1", "train_flood_level": level, "train_num_updates": "3"}
+        text = "".join(json.dumps(line) + "\n" for line in (*lines, last))
+        (tmp_path / name / "train.log").write_text(text)
+    words = ["--metric", metric, "--which", "best"]
+    assert run(figures, monkeypatch, "levels", tmp_path / "a", tmp_path / "b", tmp_path / "f", *words) == 0
+    found = [float(row[f"best_{metric}_mean"]) for row in rows(tmp_path / "f")]
+    assert found == pytest.approx([0.7 * (math.log(2) if is_in_nats else 1)] * 2, rel=1e-5)
 
 
 def test_figure_1_is_the_loss_under_noise(

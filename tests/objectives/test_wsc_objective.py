@@ -146,6 +146,9 @@ def test_an_unlabelled_split_has_no_loss(run: SimpleNamespace) -> None:
 def test_scores_that_are_not_numbers_make_the_loss_so(run: SimpleNamespace) -> None:
     """And not a perfect one."""
     assert loss_of(run, torch.full((1, 2), math.nan), [1]).isnan()
+    unknown, sample = torch.full((1, 2), math.nan), {"target": torch.ones(1)}
+    log = run.criterion.objective.logging_output(unknown, sample, gather=False)
+    assert int(log["nnan"]) == 1
     assert loss_of(run, torch.full((1, 2), math.nan), [1], wsc_cross_entropy=True).isnan()
 
 

@@ -26,7 +26,7 @@ def as_iob2(sentences: Lines, path: Path) -> List[Tuple[str, ...]]:
     if any(tag[0] in "ES" for _, tag, _ in _tags(sentences)):
         _check_bioes(sentences, path)
     elif _is_iob1(sentences, path):
-        return [_from_iob1(tags) for _, tags in sentences]
+        return [from_iob1(tags) for _, tags in sentences]
     return [tuple(map(iob2_of, tags)) for _, tags in sentences]
 
 
@@ -101,6 +101,11 @@ def _tags(sentences: Lines) -> Iterator[Tuple[int, str, str]]:
             before = tag
 
 
+def begins_with_i(sentences: Lines) -> bool:
+    """Whether no entity begins otherwise, as in IOB1, but for those directly after one of the same type."""
+    return {tag[0] for _, tag, before in _tags(sentences) if tag[2:] != before[2:]} - {OUTSIDE} == {"I"}
+
+
 def _is_iob1(sentences: Lines, path: Path) -> bool:
     """Whether entities begin with I-; in IOB1, B- only occurs directly after an entity of the same type."""
     iob1: Optional[Tuple[int, str]] = None
@@ -121,7 +126,7 @@ def _is_iob1(sentences: Lines, path: Path) -> bool:
     return iob1 is not None
 
 
-def _from_iob1(tags: Sequence[str]) -> Tuple[str, ...]:
+def from_iob1(tags: Sequence[str]) -> Tuple[str, ...]:
     before = [OUTSIDE, *tags]
     return tuple(
         "B" + tag[1:] if tag[0] == "I" and last[2:] != tag[2:] else tag for last, tag in zip(before, tags)
