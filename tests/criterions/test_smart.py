@@ -279,9 +279,10 @@ def test_a_start_checkpoint_with_an_average_of_its_own(tmp_path: Path, criterion
         assert torch.equal(average[name], value), name
 
 
-def test_half_precision_needs_the_average_in_fp32(folders: dict[str, Path]) -> None:
+@pytest.mark.parametrize("half", ["--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16"])
+def test_half_precision_needs_the_average_in_fp32(folders: dict[str, Path], half: str) -> None:
     with pytest.raises(ValueError, match="in half precision needs --ema-fp32"):
-        built(folders, "classes", *SMART, *FP16, criterion="smart")
+        built(folders, "classes", *SMART, half, criterion="smart")
 
 
 def test_it_needs_the_average(folders: dict[str, Path]) -> None:
