@@ -71,9 +71,15 @@ def test_on_the_cpu_a_mini_batch_has_no_second_copy(run: SimpleNamespace) -> Non
     assert not hasattr(with_host_copy(tokens, tokens.clone()), host_copies._ORIGINAL)
 
 
-@pytest.mark.parametrize("rows", [[0, 1, 2, 3], [0]], ids=["padding", "none"])
-def test_the_encoder_computes_the_same(run: SimpleNamespace, rows: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("rows", "more"),
+    [([0, 1, 2, 3], []), ([0], []), ([0, 1, 2, 3], ["--encoder-normalize-before"])],
+    ids=["padding", "none", "final-norm"],
+)
+def test_the_encoder_computes_the_same(run: SimpleNamespace, rows: list[int], more: list[str]) -> None:
     """Scores, and the encoder's whole output, bit by bit; dropout draws the same masks."""
+    if more:
+        run = build(train_args(Path(run.cfg.task.data), None, "freelb", *ADVERSARIAL, *DROPOUT, *more))
     tokens = batch(run, rows)["net_input"]["src_tokens"]
     assert bool(tokens.eq(1).any()) == (len(rows) > 1)
     encoder, found = run.model.encoder.sentence_encoder, []

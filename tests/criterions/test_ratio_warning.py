@@ -22,6 +22,7 @@ LARGE = ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
          "encoder's embeddings. Pass a larger --adv-lr, or sizes"),
         (["creat", *CREAT_ARGS], "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"),
         (["yopo", "--adv-relative", "--adv-lr", "0.3"], "Pass a smaller --adv-lr"),
+        (["freelb", "--adv-lr", "0.3", "--adv-max-norm", "9"], "smaller --adv-lr, or"),  # never in its reach
         (["freelb", "--adv-relative", "--adv-lr", "0.0033", "--adv-max-norm", "0.01"], ""),
         (["freelb", "--adv-steps", "1"], ""),  # plain training, which the user has asked for
         (["tavat", *LARGE], "Pass a smaller --adv-max-norm, or sizes as shares"),
@@ -39,8 +40,8 @@ LARGE = ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
         (["sift"], ""),
     ],
     ids=[
-        "large", "small", "creat", "relative", "useful", "plain", "tavat", "infobert", "freeat", "r3f",
-        "r3f-no-noise", "noise", "alum", "smart-step", "smart", "unit", "sift", "sift-useful",
+        "large", "small", "creat", "relative", "far-ball", "useful", "plain", "tavat", "infobert", "freeat",
+        "r3f", "r3f-no-noise", "noise", "alum", "smart-step", "smart", "unit", "sift", "sift-useful",
     ],
 )  # fmt: skip
 def test_a_useless_ratio_is_reported_once(

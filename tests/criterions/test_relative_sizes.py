@@ -10,11 +10,19 @@ import torch
 from support import batch, build, flat_gradient, slow, train_args, write_questions, write_task
 
 from criterions.restated import one_step, recorded
+from criterions.test_tavat import SGD, table_of, update
 
 ROWS = [0, 1, 2, 3, 4]
-SHARES = {"adv": (0.3, 0.5, 0.4), "vat": (0.3, 0.5, 0.2)}
+# Step, radius and start.
+SHARES = {
+    "adv": (0.3, 0.5, 0.4),
+    "vat": (0.3, 0.5, 0.2),
+    "freelb-outside": (0.3, 0.5, 1.2),  # starts on the ball
+    "alum_vat-clamp": (30, 0.5, 0.2),
+}
 FAMILY = {
     "freelb": ["adv"],
+    "freelb-outside": ["adv"],
     "pgd": ["adv", "--adv-norm-type", "linf"],
     "freeat": ["adv", "--freeat-schedule", "groups"],
     "yopo": ["adv", "--yopo-steps", "2"],
@@ -34,8 +42,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-def sizes(kind: str, factor: float, start: float) -> list[str]:
-    step, radius, first = SHARES[kind]
+def sizes(name: str, factor: float, start: float) -> list[str]:
+    kind = FAMILY[name][0]
+    step, radius, first = SHARES.get(name, SHARES[kind])
+    if name.endswith("clamp"):  # it does not normalise the gradient, which has a unit too
+        step *= factor
     if kind == "adv":
         names = ("--adv-lr", "--adv-max-norm", "--adv-init-mag")
     else:
@@ -47,8 +58,7 @@ def sizes(kind: str, factor: float, start: float) -> list[str]:
 def side(
     data: Path, name: str, factor: float, start: float, *more: str, task: str = "sentence_prediction"
 ) -> SimpleNamespace:
-    kind, *options = FAMILY[name]
-    words = [*options, *sizes(kind, factor, start), *more]
+    words = [*FAMILY[name][1:], *sizes(name, factor, start), *more]
     run = build(train_args(data, None, name.split("-")[0], *words, task=task))
     run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
     return run
@@ -67,14 +77,14 @@ def size_of(run: SimpleNamespace, row: int, name: str) -> tuple[float, float]:
     tokens = batch(run, [row])["net_input"]["src_tokens"]
     embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens[tokens.ne(1)]).detach()
     rms, norm = float(embedded.square().mean().sqrt()), float(embedded.norm())
-    if name in ("freelb", "freeat", "yopo", "tavat"):
+    if name.split("-")[0] in ("freelb", "freeat", "yopo", "tavat"):
         return norm, norm  # the start divides by sqrt(L * D)
     return (norm if name.endswith("l2") else rms), rms
 
 
 @pytest.mark.parametrize(
     ("task", "name"),
-    [("sentence_prediction", name) for name in FAMILY if not name.endswith("clamp")]
+    [("sentence_prediction", name) for name in FAMILY]
     + [("commonsense_qa", "freelb")]
     + [slow("commonsense_qa", name) for name in ("pgd", "tavat", "alum_vat", "alum_vat-l2")],
 )
@@ -102,3 +112,15 @@ def test_each_example_has_the_sizes_that_its_embeddings_give(
         seen += rows
     # fp32; all rows in one product, and one after the other.
     assert (ours - expected).norm() <= 2e-5 * expected.norm()
+
+
+def test_tavats_table_holds_shares(folders: dict[str, Path]) -> None:
+    """Of the words of an example, in its unit."""
+    data, tables = folders["sentence_prediction"], []
+    relative = side(data, "tavat", 1.0, 1.0, "--adv-relative", *SGD)
+    norm, _ = size_of(relative, 2, "tavat")
+    sample = batch(relative, [2])
+    for run in (relative, side(data, "tavat", norm, norm, *SGD)):
+        update(run, sample, 0)
+        tables.append(table_of(run)[sample["net_input"]["src_tokens"]])
+    torch.testing.assert_close(tables[0] * norm, tables[1], rtol=1e-3, atol=1e-6)

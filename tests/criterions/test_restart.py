@@ -173,14 +173,16 @@ def test_agreed_changes_take_effect_and_are_recorded(data: Path, saved: Path, tm
     assert "changed_options_now" not in state["extra_state"]
 
 
-def test_a_new_run_doesnt_inherit_the_record(data: Path, saved: Path, tmp_path: Path) -> None:
+def test_a_new_run_doesnt_inherit_the_record_and_the_hours(data: Path, saved: Path, tmp_path: Path) -> None:
     state = torch.load(saved / "checkpoint_last.pt")
+    state["extra_state"]["previous_training_time"] = 7200.0
     state["extra_state"]["changed_options"] = [{"update": 1, "changes": ["--lr: 1 -> 2"]}]
     torch.save(state, tmp_path / "checkpoint_last.pt")
     for more, expected in (([], 1), (["--reset-optimizer"], 0)):
         run = freelb(data, tmp_path, *more)
         load(run, tmp_path)
         assert len(run.criterion.extra_state()) == expected
+        assert run.trainer.cumulative_training_time() // 7200 == expected
 
 
 # --- the comparison alone

@@ -269,15 +269,16 @@ def test_a_start_checkpoint_without_an_average(tmp_path: Path, criterion: str, o
 @pytest.mark.parametrize("criterion", ["smart", "freelb"])
 def test_a_start_checkpoint_with_an_average_of_its_own(tmp_path: Path, criterion: str) -> None:
     """Fine-tuning from a run of smart: the average begins at the weights, not at that run's average."""
-    data = write_task(tmp_path / "data")
-    fairseq_train(*train_args(data, tmp_path / "first", "smart", *SMART, "--max-epoch", "1", "--lr", "0.05"))
+    data, both = write_task(tmp_path / "data"), [*SMART, "--ema-fp32"]
+    fairseq_train(*train_args(data, tmp_path / "first", "smart", *both, "--max-epoch", "1", "--lr", "0.05"))
     start = tmp_path / "first" / "checkpoint_last.pt"
-    words = [*(SMART if criterion == "smart" else EMA), "--finetune-from-model", str(start)]
+    words = [*(both if criterion == "smart" else EMA), "--finetune-from-model", str(start)]
     run = build(train_args(data, tmp_path / "second", criterion, *words))
     run.trainer.load_checkpoint(str(start), reset_optimizer=True)
-    average = run.trainer.ema.get_model().state_dict()
+    ema = run.trainer.ema
+    averages = [ema.get_model().state_dict(), *([ema.fp32_params] if criterion == "smart" else [])]
     for name, value in weights(start).items():
-        assert torch.equal(average[name], value), name
+        assert all(torch.equal(average[name], value) for average in averages), name
 
 
 def test_the_average_has_the_layers_that_are_kept(tmp_path: Path) -> None:
@@ -291,9 +292,10 @@ def test_the_average_has_the_layers_that_are_kept(tmp_path: Path) -> None:
     assert all(torch.equal(average[name], value) for name, value in expected.items())
 
 
-def test_half_precision_needs_the_average_in_fp32(folders: dict[str, Path]) -> None:
+@pytest.mark.parametrize("half", ["--fp16", "--memory-efficient-fp16", "--bf16", "--memory-efficient-bf16"])
+def test_half_precision_needs_the_average_in_fp32(folders: dict[str, Path], half: str) -> None:
     with pytest.raises(ValueError, match="in half precision needs --ema-fp32"):
-        built(folders, "classes", *SMART, *FP16, criterion="smart")
+        built(folders, "classes", *SMART, half, criterion="smart")
 
 
 def test_it_needs_the_average(folders: dict[str, Path]) -> None:

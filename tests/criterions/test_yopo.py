@@ -155,11 +155,15 @@ def test_shallow_passes_draw_none_of_the_full_passes_numbers(data: Path) -> None
     assert torch.equal(*after)
 
 
-def test_every_layer_dropped_is_no_error(data: Path) -> None:
-    run = build(train_args(data, None, "yopo", *options(), "--encoder-layerdrop", "0.999"))
-    with recorded() as deltas:
-        one_step(run, batch(run, ROWS))
-    assert len(deltas) == 3 and not torch.equal(deltas[0], deltas[1])
+def test_without_any_layer_it_is_freelb(data: Path) -> None:
+    """LayerDrop has left none; no error, and the same deltas."""
+    found = []
+    for method in (["yopo", "--yopo-steps", "2"], ["freelb"]):
+        run = build(train_args(data, None, *method, *options(), "--encoder-layerdrop", "0.999"))
+        with recorded() as deltas:
+            one_step(run, batch(run, ROWS))
+        found.append(torch.stack(deltas))
+    assert torch.equal(*found) and len(found[0]) == 3 and not torch.equal(found[0][0], found[0][1])
 
 
 def test_an_error_in_a_shallow_pass_leaves_the_model_as_it_was(data: Path) -> None:

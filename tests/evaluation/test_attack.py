@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.nn.functional as F
-from support import batch, build, train_args, write_task
+from criterions.restated import examples_of, recorded
+from support import batch, build, train_args, write_questions, write_task
 
 from fairseq_adv.evaluation.attack import LOSSES, Attack, attack, margin
 
@@ -67,6 +68,15 @@ def test_batches_add_up_and_do_not_influence_each_other(run: SimpleNamespace) ->
     halves = [batch(run, ROWS[:3]), batch(run, ROWS[3:])]
     parts = attack(run.model, run.criterion.objective, halves, how).means()
     assert parts == pytest.approx(whole, rel=1e-4)
+
+
+def test_the_choices_of_a_question_share_a_ball(tmp_path: Path) -> None:
+    run = build(train_args(write_questions(tmp_path), None, "standard", task="commonsense_qa"))
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        attack(run.model, run.criterion.objective, [sample], Attack(epsilon=0.5, step_size=0.3, steps=3))
+    norms = [float(deltas[-1][rows].norm()) for rows in examples_of(sample)]
+    assert norms == pytest.approx([0.5] * len(ROWS), rel=1e-5)
 
 
 def test_a_relative_radius_is_a_share_of_each_rows_embeddings(run: SimpleNamespace) -> None:

@@ -29,7 +29,8 @@ WORDS = [
     [
         # With a buffer a thread makes the processes, and then torch does not watch over them.
         ("freelb", 1, "TERM", 3, ["--num-workers", "2", "--data-buffer-size", "0"]),
-        ("alum_vat", 2, "USR1", 2, []),  # one of the two workers gets it
+        # One of the two workers gets it. Checkpoints of every second update begin later.
+        ("alum_vat", 2, "USR1", 2, ["--save-interval-updates", "2", "--validate-after-updates", "8"]),
         slow("standard", 1, "INT", 5, ["--num-workers", "1", "--save-interval-updates", "2"]),
         slow("freeat", 2, "TERM", 6, ["--num-workers", "1"]),
         slow("freelb", 2, "INT", 3, ["--update-freq", "2", "--num-workers", "1"]),

@@ -23,6 +23,7 @@ from fairseq_adv.data.tokenizers.offsets import encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.models import transformers_models
 from fairseq_adv.perturbation import find_layers, find_token_embedding
+from fairseq_adv.perturbation.embeddings import parts_of
 from fairseq_adv_compat.model_size import ModelSize
 
 HALF = [FP16, "--fp16-init-scale", "4"]
@@ -194,6 +195,17 @@ def test_an_update_is_the_same_in_parts_with_recomputed_layers_and_in_half_preci
     half = moved(*adam, *HALF)
     exact = moved(*adam)
     assert 0 < (half - exact).norm() <= 0.03 * exact.norm()
+
+
+@pytest.mark.parametrize("kind", ["bert", "deberta-v3", "modernbert"])
+def test_in_half_precision_its_layer_norm_gets_delta_in_fp32(
+    hf_data: dict[str, Path], encoders: dict[str, Path], kind: str
+) -> None:
+    run = hf_run(hf_data, encoders[kind], "classes", "freelb", *OPTIONS["freelb"], *HALF)
+    norm, seen = parts_of(run.model).layer_norm, set[torch.dtype]()
+    norm.register_forward_pre_hook(lambda _, given: seen.add(given[0].dtype))
+    one_step(run, batch(run, ROWS))
+    assert norm.weight.dtype == torch.float16 and seen == {torch.float32}
 
 
 @pytest.mark.parametrize(
