@@ -75,7 +75,8 @@ class Results:
     ) -> Optional[Gain]:
         """Over ``standard`` (``base``: its setting), with the seeds that both have; ``None``: too few."""
         ours, theirs = self.of(task, method), self.of(task, "standard", base)
-        seeds = sorted(ours.keys() & theirs.keys())
+        # None after one that is missing, so that two tasks have the same.
+        seeds = [seed for place, seed in enumerate(sorted(ours.keys() & theirs.keys()), 1) if seed == place]
         pairs = [[(counts or self.counts)(side[seed]) for side in (ours, theirs)] for seed in seeds]
         found = [(a, b) for a, b in pairs if a is not None and b is not None]
         return gains.gain(*zip(*found)) if len(found) >= FEWEST else None

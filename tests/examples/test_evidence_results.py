@@ -126,6 +126,17 @@ def test_what_is_said(mean: float, variance: float, p: float, words: str) -> Non
     assert gains.verdict(of_moments(mean, variance, 41), p) == words
 
 
+def test_no_seed_counts_after_one_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the mean over tasks would be of different seeds."""
+    right = np.array([[1.0, 0.0], [0.0, 1.0]])
+    results = pages.Results.__new__(pages.Results)
+    for seeds, found in (((1, 2, 3, 5), 3), ((1, 3, 4, 5), 0)):
+        records = dict.fromkeys(seeds, right)
+        monkeypatch.setattr(pages.Results, "of", lambda *_, records=records: records)
+        one = results.gain("TREC", "freelb", lambda counts: counts)
+        assert (0 if one is None else len(one.found)) == found
+
+
 def test_calibration_by_hand() -> None:
     found = np.array([[0.9, 0.1], [0.6, 0.4], [0.62, 0.38], [0.2, 0.8]])
     labels = np.array([0, 0, 1, 1])
