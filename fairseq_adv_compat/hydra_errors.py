@@ -43,7 +43,7 @@ def run_and_report(func: Callable[[], Any]) -> Any:
             sys.stderr.write(f"{error}\n")
             if isinstance(error.__cause__, OmegaConfBaseException):
                 sys.stderr.write(f"{error.__cause__}\n")
-        elif isinstance(error, (ConfigKeyError, ValidationError)):  # of a group that fairseq merges itself
+        elif isinstance(error, (ConfigKeyError, ValidationError)) and "merge_with_parent" in _frames(error):
             sys.stderr.write(f"{error}\n")
         elif (text := _missing_user_dir(error) or for_the_user(error)) is not None:
             sys.exit(f"error: {text}")
@@ -53,10 +53,14 @@ def run_and_report(func: Callable[[], Any]) -> Any:
     sys.exit(1)
 
 
+def _frames(error: BaseException) -> list[str]:
+    """The names of the functions that the error has passed."""
+    return [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
 def _missing_user_dir(error: BaseException) -> str | None:
     """fairseq/utils.py, line 481, names the folder only, in the folder that hydra has changed to."""
-    frames = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
-    if isinstance(error, FileNotFoundError) and frames[-1:] == ["import_user_module"]:
+    if isinstance(error, FileNotFoundError) and _frames(error)[-1:] == ["import_user_module"]:
         return f"common.user_dir: {error}: no such folder. Pass its absolute path"
     return None
 

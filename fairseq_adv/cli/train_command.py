@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
 
 _ALIASES = {
-    "-a": "--arch", "--combine-val": "--combine-valid-subsets", "--max-sentences": "--batch-size",
+    "--combine-val": "--combine-valid-subsets", "--max-sentences": "--batch-size",
     "--save-async": "--write-checkpoints-asynchronously",
 }  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
+_HIGHER = ("acc", "exact", "f1", "mcc", "pearson", "precision", "recall", "spearman")  # begin of scores
 _MULTIPLE = "--required-batch-size-multiple"
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
@@ -52,7 +53,10 @@ class TrainOptions:
         self.filled: dict[str, str] = {}
         option = ""
         for word in own:
-            if word.startswith("--") or word in _ALIASES:
+            if word.startswith("-a"):  # fairseq's --arch, as -a=ARCH and -aARCH too
+                option, value = "--arch", word[2:].removeprefix("=")
+                self.given[option] = value
+            elif word.startswith("--"):
                 option, _, value = word.partition("=")
                 option = _ALIASES.get(option, option)
                 self.given[option] = value
@@ -202,8 +206,6 @@ def _has_small_encoder(options: TrainOptions) -> bool:
 def _fill_task(
     options: TrainOptions, kind: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
 ) -> None:
-    from fairseq_adv.evaluation.summaries import LOWER
-
     score = ""
     if kind == "classes":
         score = _fill_classes(options, folders[0], is_ours)
@@ -216,8 +218,7 @@ def _fill_task(
         options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
     if score:
         options.fill({"--best-checkpoint-metric": score})
-    metric = options.value("--best-checkpoint-metric", "loss")
-    if kind and metric not in LOWER and "loss" not in metric:
+    if kind and options.value("--best-checkpoint-metric").startswith(_HIGHER):
         options.fill({"--maximize-best-checkpoint-metric": ""})
 
 

@@ -80,6 +80,7 @@ class Method(FairseqCriterion):
         update_logs: the logs of the last update's mini-batches; with several workers, their sum.
         has_single_backward: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
+        makes_one_pass: whether the model reads a mini-batch once, in a ``step`` of the method's own.
         freezes_parameters: whether some passes compute the gradient of delta only.
         freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
         averages_tied_weights_once: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
@@ -101,6 +102,7 @@ class Method(FairseqCriterion):
     train_options: str = ""
     dropout_option: str = ""
     has_single_backward = True
+    makes_one_pass = False
     freezes_parameters = False
     freezes_inference_copies = True
     averages_tied_weights_once = True
@@ -298,12 +300,12 @@ class Method(FairseqCriterion):
             DataError: options have changed; see :mod:`fairseq_adv.training.restart`.
         """
         refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
+        number_as_before(state, trainer)
         if reset_optimizer:
             for name in (RECORD, "previous_training_time"):  # --stop-time-hours counts from now on
                 (state.get("extra_state") or {}).pop(name, None)
         else:
             follow_precision(state, trainer, self.precision)
-            number_as_before(state, trainer)
             check_restart(state, trainer, self.cfg.allow_changed_options)
             tell_of_earlier_averages(state, trainer)
         if trainer.cfg.ema.store_ema:
@@ -338,7 +340,7 @@ class Method(FairseqCriterion):
             self._checked_data = True
         self.objective.check_model(model)
         _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
-        if type(self).step is not Method.step:
+        if type(self).step is not Method.step and not self.makes_one_pass:
             _refuse_quant_noise(str(self.cfg._name), model)
 
     @staticmethod
@@ -436,8 +438,8 @@ def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
     """fairseq/modules/quant_noise.py, line 104: the noise of a pass stays in the weights."""
     if getattr(getattr(model, "args", None), "quant_noise_pq", 0):
         raise DataError(
-            f"--quant-noise-pq with --criterion {criterion}: fairseq changes the weights in each pass, which "
-            "only standard training allows for. Leave it out, or pass --criterion standard"
+            f"--quant-noise-pq with --criterion {criterion}: fairseq changes the weights in each pass, so "
+            "that the passes of an update would differ. Leave it out, or pass --criterion standard"
         )
 
 

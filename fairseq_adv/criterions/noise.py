@@ -45,6 +45,7 @@ class NoiseCriterion(Method):
     """One pass at X + noise, with new noise in each update."""
 
     cfg: NoiseConfig
+    makes_one_pass = True
     sizes = ("noise_size",)
     train_sizes = "--noise-relative --noise-size 0.104"  # a norm of 0.06 = 0.104 / sqrt(3)
     train_lr = "2e-4"

@@ -13,10 +13,10 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_rows
 from fairseq_adv.data.tags.schemes import (
     as_iob2,
-    begins_with_i,
     check_tags,
     from_iob1,
     iob2_of,
+    is_mostly_iob1,
     predicted_as_iob2,
     tag_names,
     types_of,
@@ -96,7 +96,7 @@ def score_columns(path: Path, strict: bool = False) -> EntityReport:
     )
     right = as_iob2(gold, path)
     check_tags(predicted, path)
-    if begins_with_i(gold) and begins_with_i(predicted):
+    if is_mostly_iob1(gold) and is_mostly_iob1(predicted):
         return entity_report(right, [from_iob1(tags) for _, tags in predicted], strict)
     report = entity_report(right, [tags for _, tags in predicted], strict)
     pairs = [pair for (_, one), (_, two) in zip(gold, predicted) for pair in zip(one, two)]

@@ -81,8 +81,8 @@ def load_the_shard_of_the_epoch() -> None:
 
 def _load_shard(plain: Plain, cfg: Any, trainer: Any, **options: Any) -> Any:
     extra, iterator = plain(cfg, trainer, **options)
-    position = (extra or {}).get("train_iterator", {})
-    if not cfg.reset_dataloader and iterator.epoch == position.get("epoch", 0) + 1:
+    is_resumed = extra is not None and not cfg.reset_dataloader
+    if is_resumed and iterator.epoch == extra["train_iterator"]["epoch"] + 1:
         iterator = trainer.get_train_iterator(iterator.epoch, load_dataset=True, **options)
     return extra, iterator
 

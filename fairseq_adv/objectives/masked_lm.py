@@ -64,10 +64,13 @@ class MaskedLM(Objective):
         tokens = np.asarray(dataset.sizes).ravel()
         skipped = tokens[tokens > most].sum(dtype=int) / tokens.sum(dtype=int)
         if skipped > _FEW:
+            fix = f"--tokens-per-sample {most}"
+            if str(self.task.cfg.sample_break_mode) in ("complete", "complete_doc", "eos"):
+                fix = "--sample-break-mode none, which divides lines"
             logger.warning(
-                "%.0f%% of the tokens of %s are not trained on: they are in lines of more than %d tokens, "
-                "which --sample-break-mode %s does not divide. Pass none, which does",
-                100 * skipped, self.cfg.train_subset, most - 1, self.task.cfg.sample_break_mode,
+                "%.0f%% of the tokens of %s are not trained on: they are in rows of more than %d tokens, "
+                "which the encoder can't read. Pass %s",
+                100 * skipped, self.cfg.train_subset, most, fix,
             )  # fmt: skip
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:

@@ -33,7 +33,7 @@ def number_as_before(state: dict[str, Any], trainer: Trainer) -> None:
     Only the first worker sees ``state``, and can't keep the others from it.
     """
     keep = getattr(trainer.cfg.model, "encoder_layers_to_keep", None)
-    there = options_of(state.get("cfg") or {})["model"]
+    there = options_of(state.get("cfg"))["model"] if keep else {}
     numbers = sorted(map(int, keep.split(","))) if keep else []
     if not keep or there.get("encoder_layers_to_keep") or there.get("encoder_layers") != len(numbers):
         return

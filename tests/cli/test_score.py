@@ -71,6 +71,7 @@ def test_entities_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ("rows", "accuracy"),
     [
         ("I-X I-X; I-Y I-Y; I-Y I-Y; O O; I-Y I-Y; B-Y B-Y", 100.0),  # IOB1
+        ("I-X I-X; I-Y B-Y; I-Y I-Y; O O; I-Y I-Y; B-Y B-Y", 100.0),  # with a slip in it
         ("B-X B-X; E-X I-X; O O; S-Y B-Y; S-Y S-Y", 60.0),  # BIOES: as it is written
     ],
 )

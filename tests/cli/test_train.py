@@ -121,8 +121,9 @@ def test_the_users_options_win_and_stand_last(data: Path, encoder: Path) -> None
 
 
 def test_fairseqs_short_names_are_the_same_options() -> None:
-    words = ["--save-dir", "out", "-a", "roberta_base"]
-    assert TrainOptions(words).given == {"--save-dir": "out", "--arch": "roberta_base"}
+    for words in (["-a", "roberta_base"], ["-a=roberta_base"], ["-aroberta_base"]):
+        given = TrainOptions(["--save-dir", "out", *words]).given
+        assert given == {"--save-dir": "out", "--arch": "roberta_base"}
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_classes_and_score_are_the_datas(
 def test_the_best_score_is_the_highest_and_the_best_loss_the_lowest(data: Path, encoder: Path) -> None:
     metric, highest = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric"
     assert options_of(data, encoder, highest)[metric] == "accuracy"
-    for name in ("f1", "ppl", "task_loss", "nll_loss"):
+    for name in ("f1", "ppl", "task_loss", "nll_loss", "mse"):
         assert (highest in options_of(data, encoder, metric, name)) == (name == "f1"), name
 
 

@@ -231,7 +231,8 @@ def test_noise_that_stays_in_the_weights_is_refused_with_several_passes(data: Pa
     for method in ("freelb", "rdrop"):
         with pytest.raises(ValueError, match=f"--quant-noise-pq with --criterion {method}: .*pass --crit"):
             built(data, method, *words)
-    built(data, "flooding", *words)
+    for method in ("flooding", "noise"):
+        built(data, method, *words)
 
 
 def test_a_task_with_its_own_training_step_is_refused_and_its_begin_epoch_runs(

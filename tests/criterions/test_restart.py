@@ -134,6 +134,9 @@ def test_a_run_of_kept_layers_goes_on(data: Path, saved: Path, tmp_path: Path) -
         found = model.state_dict()
         assert all(torch.equal(found[name], weight) for name, weight in kept.items())
     assert second.trainer.get_num_updates() == 1
+    anew = freelb(data, tmp_path, *keep, "--reset-optimizer")
+    load(anew, tmp_path)
+    assert all(torch.equal(anew.model.state_dict()[name], weight) for name, weight in there["model"].items())
     with pytest.raises(DataError, match=r"\(--encoder-layers: 1 -> 2; --encoder-layers-to-keep: None"):
         load(freelb(data, tmp_path, "--encoder-layers-to-keep", "0,1", "--store-ema"), tmp_path)
 

@@ -116,7 +116,8 @@ def test_a_position_past_the_end_is_the_end(data: Path, tmp_path: Path) -> None:
 def test_past_the_end_of_a_shard_comes_the_next(tmp_path: Path) -> None:
     data = write_shards(tmp_path, 3, longest=20)
     own = [*pretraining_args(data, tmp_path / "save", "standard"), "--batch-size", "100"]
-    fairseq_train(*own, "--max-tokens", "24", "--max-update", "26")
+    begun = fairseq_train(*own, "--max-tokens", "24", "--max-update", "26")
+    assert begun.stdout.count("loading train data") == 1
     done = fairseq_train(*own, "--max-tokens", "48", "--max-epoch", "2", "--allow-changed-options")
     before, begins, _ = done.stdout.partition("begin training epoch 2")
     assert begins and "begin training epoch 1" not in before

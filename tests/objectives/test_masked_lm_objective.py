@@ -123,9 +123,14 @@ def test_lines_that_are_left_out_are_told_as_a_share_of_the_text(
 ) -> None:
     """One row of 5, but 3 of 4 tokens. What a break mode divides isn't left out."""
     data = lines_of(tmp_path, *[10] * 4, 116)
-    for mode, told in (("complete", 1), ("none", 0)):
-        run = build(args(data, "--sample-break-mode", mode))
+    told = "% of the tokens of train are not trained on: they are in rows of more than 16 tokens"
+    for mode, length, share, fix in (
+        ("complete", "16", "73", "Pass --sample-break-mode none"),
+        ("none", "16", "", ""),
+        ("none", "40", "100", "Pass --tokens-per-sample 16"),
+    ):
+        run = build(args(data, "--sample-break-mode", mode, "--tokens-per-sample", length))
         run.task.load_dataset("train")
         caplog.clear()
         run.criterion.objective.check_model(run.model)
-        assert caplog.text.count("73% of the tokens of train are not trained on") == told
+        assert (f"{share}{told}" in caplog.text) == (share != "") and fix in caplog.text, mode

@@ -101,9 +101,10 @@ def _tags(sentences: Lines) -> Iterator[Tuple[int, str, str]]:
             before = tag
 
 
-def begins_with_i(sentences: Lines) -> bool:
-    """Whether no entity begins otherwise, as in IOB1, but for those directly after one of the same type."""
-    return {tag[0] for _, tag, before in _tags(sentences) if tag[2:] != before[2:]} - {OUTSIDE} == {"I"}
+def is_mostly_iob1(sentences: Lines) -> bool:
+    """Whether most entities begin with I-, without those directly after one of the same type."""
+    begins = [tag[0] for _, tag, before in _tags(sentences) if tag != OUTSIDE and tag[2:] != before[2:]]
+    return 2 * begins.count("I") > len(begins)
 
 
 def _is_iob1(sentences: Lines, path: Path) -> bool:

@@ -69,10 +69,14 @@ class TextModel:
         Raises:
             DataError: an invalid row, a mixture of pairs and single texts, or a row that is too long.
         """
-        rows = self._rows(texts)
+        given = texts if isinstance(texts, (str, Mapping)) else list(texts)
+        rows = self._rows(given)
         how = None if batch_size is None else replace(self._members[0].trained.how, batch_size=batch_size)
         found = combine(self._decoded(rows, how)).predictions() if rows else []
-        return list(map(_with_texts, found, rows)) if found and self.takes_questions else found
+        if not (found and self.takes_questions):
+            return found
+        parts = zip(found, given, rows)
+        return [one if isinstance(value, Question) else _with_texts(one, row) for one, value, row in parts]
 
     def scores(
         self, texts: Iterable[Row], how: InferenceConfig | None = None, progress: bool = False

@@ -186,7 +186,9 @@ def test_questions_with_choices(task: str, tmp_path: Path) -> None:
         (q.stem, [(text, c.context) if c.context else text for text, c in zip(texts[row], q.choices)])
         for row, q in enumerate(questions)
     ]
-    answers = load(path, device="cpu").predict(rows)
+    model = load(path, device="cpu")
+    answers = model.predict(rows)
+    assert [list(one.probabilities) for one in model.predict(questions[:1])] == [["A", "B", "C"]]
     scores = kept(tmp_path / "out")[0]
     for row, (question, answer) in enumerate(zip(questions, answers)):
         expected = np.exp(scores.log_probs[row, : len(question.choices)])
