@@ -196,6 +196,19 @@ def test_an_update_is_the_same_in_parts_with_recomputed_layers_and_in_half_preci
     assert 0 < (half - exact).norm() <= 0.03 * exact.norm()
 
 
+def test_a_cast_leaves_the_angles_of_positions_as_they_are(
+    hf_data: dict[str, Path], encoders: dict[str, Path]
+) -> None:
+    """As in an export that transformers loads in bf16. Rounded, they turn far positions into others."""
+    model = hf_run(hf_data, encoders["modernbert"], "classes", "standard").model
+    exact = {name: one for name, one in model.named_buffers() if "inv_freq" in name}
+    model.bfloat16()
+    now = dict(model.named_buffers())
+    assert exact and all(now[name].dtype == torch.float32 and now[name].equal(exact[name]) for name in exact)
+    assert next(model.parameters()).dtype == torch.bfloat16
+    assert all(one.is_meta for one in model.half().to("meta").buffers())
+
+
 @pytest.mark.parametrize(
     "words", ["yopo --yopo-steps 2", "pgd --adv-clean-weight 1 --adv-init-mag 0"], ids=["yopo", "pgd"]
 )
