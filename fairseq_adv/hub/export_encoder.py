@@ -14,6 +14,7 @@ from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.hub.trained_checkpoint import (
     CHOICES,
     CLASS_SUFFIX,
+    MASKED_LM,
     REGRESSION,
     SPANS,
     Trained,
@@ -48,12 +49,15 @@ def write_encoder(
     head = CLASS_SUFFIX[trained.kind][len("For") :]
     rows = torch.tensor(vocabulary_rows(config.vocab_size, description["special"]))
     tensors = {
-        name[len(_PREFIX) :]: _in_its_order(tensor, rows, config.vocab_size)
-        for name, tensor in state.tensors.items()
-        if name.startswith(_PREFIX)
+        name[len(_PREFIX) :]: tensor for name, tensor in state.tensors.items() if name.startswith(_PREFIX)
     }
     transformers_models.check_size(description, tensors, str(state.path))
     model = transformers_models.build(config, head, None, str(state.path))
+    # Other heads know no words, but may have as many classes.
+    encoder = "" if trained.kind == MASKED_LM else f"{model.base_model_prefix}."
+    for name in tensors:
+        if name.startswith(encoder):
+            tensors[name] = _in_its_order(tensors[name], rows, config.vocab_size)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

@@ -64,11 +64,6 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
     where = folder / "config.json"
     config = _plain(read_config(folder), str(where))
     words = config["vocab_size"]
-    same = [key for key, value in config.items() if key != "vocab_size" and value == words]
-    if same:
-        raise DataError(
-            f"{where}: {same[0]} equals vocab_size, so the rows of the vocabulary can't be told apart"
-        )
     # "$" is escaped, since fairseq would read "${" as the name of an option.
     description = {"config": config, "special": special_ids(folder)}
     text = _PREFIX + json.dumps(description, sort_keys=True).replace("$", "\\u0024")
@@ -184,6 +179,7 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
     try:
         with size, torch.device("meta"):
             model = _class_of(_config(description, where), "Model")(_config(description, where))
+        _check_rows(description, where)
     except (
         RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError, AssertionError,
         ImportError,
@@ -215,6 +211,22 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
             f"{where}: the configuration needs {needed:,} numbers, but the weights have {numbers:,}. "
             "Download it again"
         )
+
+
+def _check_rows(description: dict[str, Any], where: str) -> None:
+    """Raises DataError if the encoder has another size of the vocabulary's, by which tensors are found."""
+    words, models = description["config"]["vocab_size"], []
+    for count in (words, words + 1):
+        config = _config({"config": {**description["config"], "vocab_size": count}}, where)
+        with torch.device("meta"):
+            models.append(_class_of(config, "MaskedLM")(config))
+    sizes = {words, len(vocabulary_rows(words, description["special"]))}
+    for (name, tensor), other in zip(models[0].named_parameters(), models[1].parameters()):
+        if any(side in sizes for side, another in zip(tensor.shape, other.shape) if side == another):
+            raise DataError(
+                f"{where}: {name} has a size of the vocabulary's ({words}), so the words' rows can't be told "
+                "apart. Pass an encoder with another vocab_size"
+            )
 
 
 def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str) -> Any:

@@ -376,6 +376,18 @@ def test_a_folder_that_cant_be_used_is_refused(
     refused(hf_data, Path(folder), message)
 
 
+def test_a_vocabulary_as_large_as_a_layer_is_refused(tmp_path: Path) -> None:
+    """Its tensors are found by their size, of which config.json may have a part; training adds a <mask>."""
+    words = len(WORDS) + 8
+    save_encoder(tmp_path / "half", "modernbert", WORDS, intermediate_size=words // 2)
+    save_encoder(tmp_path / "mask", "bert", WORDS, hidden_size=words + 1, num_attention_heads=1)
+    names = tmp_path / "mask" / "tokenizer_config.json"
+    names.write_text(json.dumps({**json.loads(names.read_text()), "mask_token": None}))
+    for folder in ("half", "mask"):
+        with pytest.raises(DataError, match=rf"config.json: .* has a size of the vocabulary's \({words}\)"):
+            transformers_models.read(tmp_path / folder)
+
+
 def test_a_padding_token_without_a_row_is_refused(own: dict[str, Path], tmp_path: Path) -> None:
     """The tokenizer names none, so config.json does."""
     folder = Path(shutil.copytree(own["bert"], tmp_path / "bert"))
