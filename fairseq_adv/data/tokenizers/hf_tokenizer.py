@@ -54,13 +54,13 @@ class HFTokenizer(CompiledTokenizer):
         dictionary = Dictionary()
         for row in vocabulary_rows(words, special)[len(FAIRSEQ_FIRST) : -1]:
             dictionary.add_symbol(str(row))
-        size = self.engine.get_vocab_size()
-        names = ["<unk>" if number in special.values() else str(number) for number in range(size)]
+        size = 1 + max(self.engine.get_vocab().values(), default=-1)  # there may be gaps between the ids
         if size > words:
             raise DataError(
-                f"{folder / 'tokenizer.json'}: has {size} tokens, but the encoder's vocab_size is {words}. "
-                "Use the model's own tokenizer"
+                f"{folder / 'tokenizer.json'}: has the id {size - 1}, but the encoder's vocab_size is "
+                f"{words}. Use the model's own tokenizer"
             )
+        names = ["<unk>" if number in special.values() else str(number) for number in range(size)]
         files = {"tokenizer_json": folder / "tokenizer.json", "dictionary": folder}
         TokenToIds.__init__(self, names, dictionary, files, options)
         self.files = {"tokenizer_json": folder / "tokenizer.json"}
