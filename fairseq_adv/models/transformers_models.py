@@ -33,8 +33,9 @@ logger = logging.getLogger(__name__)
 _DROPPED = re.compile(
     r"_.*|auto_map|name_or_path|architectures|(torch_)?dtype|transformers_version|quantization_config|pruned_heads"
     r"|.*(attn|experts|kernels?)_(implementation|config).*|reference_compile|use_cache|gradient_checkpointing"
-    r"|output_\w+|return_dict|use_return_dict|id2label|label2id|num_labels|problem_type|finetuning_task"
-    r"|task_specific_params|torchscript|chunk_size_feed_forward|peft_config|adapters|sparse_prediction"
+    r"|output_(attentions|hidden_states|past|scores|router_logits)|return_dict|use_return_dict|id2label|label2id"
+    r"|num_labels|problem_type|finetuning_task|task_specific_params|torchscript|chunk_size_feed_forward"
+    r"|peft_config|adapters|sparse_prediction"
 )
 _MOST_LAYERS = 1000
 _PREFIX = "config:"  # fairseq would replace a text that is a Python literal by its value

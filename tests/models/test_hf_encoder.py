@@ -481,6 +481,14 @@ def test_nothing_in_a_folder_is_run(
         assert unsafe not in run.cfg.model.hf_encoder
 
 
+def test_sizes_are_kept_whatever_their_names() -> None:
+    """RemBERT's and SqueezeBERT's begin as what a model is asked to return."""
+    sizes = {"vocab_size": 9, "output_embedding_size": 8, "output_groups": 2}
+    special = dict.fromkeys(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
+    found = {"config": {**sizes, "output_attentions": True, "output_past": True}, "special": special}
+    assert transformers_models.described("config:" + json.dumps(found))["config"] == sizes
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "config:", "config:{}", "config:[]", "config:" + "[" * 100_000,
