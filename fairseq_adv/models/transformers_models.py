@@ -202,9 +202,12 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
         raise DataError(
             f"{where}: no default_language. Set it there to one of {', '.join(model.config.languages)}"
         )
-    if any(p.padding_idx not in (None, 1) for p in _position_tables(model)):
+    counted_from = {table.padding_idx for table in _position_tables(model)} - {None}
+    pad = description["special"]["<pad>"]
+    if counted_from and counted_from | {pad} != {1}:
         raise DataError(
-            f"{where}: positions are counted from a padding token that is not 1, which is not supported"
+            f"{where}: positions are counted from padding token {min(counted_from)}, and the tokenizer's is "
+            f"{pad}. Only 1 is supported. Use the model's own tokenizer"
         )
     needed = sum(parameter.numel() for parameter in model.parameters())
     if needed > 2 * numbers + 1_000_000:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hf_encoders
 import pytest
 import torch
 from criterions.restated import DROPOUT, FP16, ROWS, change, flat, one_step, recorded
@@ -400,6 +401,14 @@ def test_a_padding_token_without_a_row_is_refused(own: dict[str, Path], tmp_path
         DataError, match=r"config.json: vocab_size is \d+, but a special token has the id 10000"
     ):
         transformers_models.read(folder)
+
+
+def test_a_tokenizer_with_another_padding_token_than_the_positions_is_refused(tmp_path: Path) -> None:
+    """An export would count no position for its [UNK], whose id the configuration has as padding."""
+    save_encoder(tmp_path / "roberta", "roberta", WORDS)
+    hf_encoders.save_tokenizer(tmp_path / "roberta", "bert", WORDS)
+    with pytest.raises(DataError, match=r"counted from padding token 1, and the tokenizer's is 0\. Only 1"):
+        transformers_models.read(tmp_path / "roberta")
 
 
 @pytest.mark.parametrize(
