@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.hub.trained_checkpoint import (
     CHOICES,
     CLASS_SUFFIX,
@@ -23,6 +24,17 @@ from fairseq_adv.hub.trained_checkpoint import (
 from fairseq_adv.models import transformers_models
 
 _PREFIX = "hf."  # of the model's tensors in a checkpoint
+
+
+def check_tokenizer(state: TrainedState, tokenizer: TokenToIds) -> None:
+    """Raises DataError if a tokenizer has other numbers of words or special tokens than the encoder."""
+    description = transformers_models.described(state.model["hf_encoder"])
+    has = {"words": description["config"]["vocab_size"], "special": description["special"]}
+    if any(tokenizer.options.get(key) != value for key, value in has.items()):
+        raise DataError(
+            f"{tokenizer.folder}: not the tokenizer that {state.path} was trained with. Pass the folder of "
+            "its encoder as --tokenizer-dir"
+        )
 
 
 def write_encoder(
