@@ -66,6 +66,28 @@ def test_ids_are_those_of_transformers(own: dict[str, Path], tmp_path: Path, kin
         assert max(ids) < len(tokenizer.dictionary)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key", "name"), [("bert", "do_lower_case", "lowercase"), ("roberta", *["add_prefix_space"] * 2)]
+)
+def test_files_that_disagree_about_the_tokens_are_refused(
+    own: dict[str, Path], tmp_path: Path, kind: str, key: str, name: str
+) -> None:
+    """transformers' BERT and RoBERTa follow tokenizer_config.json, PreTrainedTokenizerFast the other."""
+    folder = Path(shutil.copytree(own[kind], tmp_path / kind))
+    content, path = json.loads((folder / "tokenizer.json").read_text()), folder / "tokenizer_config.json"
+    named = {**json.loads(path.read_text()), "tokenizer_class": f"{kind.title()}Tokenizer"}
+    has = {**(content["normalizer"] or {}), **content["pre_tokenizer"]}[name]
+    for said, kept in ((has, True), (not has, False)):
+        path.write_text(json.dumps({**named, key: said}))
+        if kept:
+            assert tokenizer_for_encoder(folder)
+            continue
+        with pytest.raises(DataError, match=f"{key} is {said}, but {name} in tokenizer.json is {has}. Make"):
+            tokenizer_for_encoder(folder)
+    path.write_text(json.dumps({**named, key: not has, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    assert tokenizer_for_encoder(folder)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_text_cant_write_the_encoders_own_tokens(own: dict[str, Path], kind: str) -> None:
     tokenizer = tokenizer_for_encoder(own[kind])
