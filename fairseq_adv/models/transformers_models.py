@@ -234,7 +234,8 @@ def _check_rows(description: dict[str, Any], where: str) -> None:
 
 
 def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str) -> Any:
-    """A model in fp32, with these weights if there are any; a head that they lack is new.
+    """A model in fp32, with these weights if there are any; a head that they lack, or have
+    for other outputs, is new.
 
     Raises:
         DataError: transformers has no such model, or weights of the encoder are missing or of another shape.
@@ -247,7 +248,8 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str)
         with _quiet():
             model, found = kind.from_pretrained(
                 None, config=config, state_dict=dict(tensors), output_loading_info=True,
-                **_precision(torch.float32),
+                # The encoder has been loaded alone before, so that only a former head's may differ.
+                ignore_mismatched_sizes=head not in ("Model", "MaskedLM"), **_precision(torch.float32),
             )  # fmt: skip
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{where}: transformers can't load the weights ({_short(error)})") from error

@@ -159,6 +159,25 @@ def test_a_new_masked_lm_head_is_told(
         assert ("has no masked-LM head" in caplog.text) == is_told
 
 
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_a_former_heads_layer_for_other_classes_is_new(
+    encoders: dict[str, Path], hf_data: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    folder = Path(shutil.copytree(encoders[kind], tmp_path / kind))
+    former = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=7)
+    former.save_pretrained(folder)
+    tensors = dict(hf_run(hf_data, folder, "classes", "standard").model.hf.named_parameters())
+    other = {name for name, one in former.named_parameters() if one.shape != tensors[name].shape}
+    assert other == {"classifier.weight", "classifier.bias"} and 0 < tensors["classifier.weight"].std() < 1
+    words = former.get_input_embeddings().weight
+    assert all(
+        torch.equal(one, tensors[name])
+        for name, one in former.named_parameters() if name not in other and one.shape != words.shape
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_methods_find_its_parts(hf_data: dict[str, Path], encoders: dict[str, Path], kind: str) -> None:
     """The perturbation of a factorised embedding comes before the projection."""
