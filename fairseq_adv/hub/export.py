@@ -36,7 +36,7 @@ from fairseq_adv.hub.vocabulary import write_json
 from fairseq_adv.hub.vocabulary_check import EMBEDDINGS
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
-FORMAT = 1
+FORMAT = 2
 TEMPERATURE = "fairseq_adv_temperature"
 """The entry of config.json by which logits are divided for calibrated probabilities."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

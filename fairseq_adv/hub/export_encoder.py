@@ -56,6 +56,8 @@ def write_encoder(
         names = list(classes) or [f"LABEL_{number}" for number in range(trained.outputs)]
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}
+    if trained.kind == CHOICES:
+        config.num_labels = trained.outputs  # XLM's head has a layer of this size before the score
     if trained.kind == REGRESSION:
         config.problem_type = "regression"
     head = CLASS_SUFFIX[trained.kind][len("For") :]

@@ -45,7 +45,7 @@ _DROPOUTS = {  # fairseq's option -> transformers' names for it
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
     "pooler_dropout": (
         "classifier_dropout", "classifier_dropout_prob", "cls_dropout", "pooler_dropout",
-        "seq_classif_dropout", "summary_last_dropout",
+        "seq_classif_dropout", "summary_first_dropout", "summary_last_dropout",
     ),
 }  # fmt: skip
 _WITHOUT_LAYERS = ("xlm", "flaubert", "squeezebert")
@@ -370,7 +370,7 @@ def head_outputs(model: Any, inputs: dict[str, Tensor]) -> Tensor:
 
 def has_masked_lm_head(model: Any) -> bool:
     """Whether this is a model for masked words."""
-    return type(model).__name__.endswith("ForMaskedLM")
+    return type(model).__name__.endswith(("ForMaskedLM", "WithLMHeadModel"))  # the latter: XLM, FlauBERT
 
 
 @contextmanager
