@@ -18,6 +18,7 @@ from odd_strings import SPECIAL, odd_strings
 from support import batch, build, command, run_command, slow
 from torch import nn
 
+from fairseq_adv.cli.encoder_folder import hugging_face_args
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.data.tokenizers.offsets import encode_aligned
@@ -210,6 +211,21 @@ def test_a_model_without_word_embeddings_is_refused(
     monkeypatch.setattr(BertModel, "get_input_embeddings", lambda self: nn.Linear(2, 2))
     with pytest.raises(ValueError, match="BertModel has no word embeddings that can be perturbed"):
         hf_run(hf_data, encoders["bert"], "classes", "freelb")
+
+
+def test_train_fills_in_as_many_positions_as_the_encoder_has(
+    encoders: dict[str, Path], tmp_path: Path
+) -> None:
+    """RoBERTa's tables have two rows more."""
+    from transformers import AutoConfig, AutoModel
+
+    for kind, encoder in encoders.items():
+        (tmp_path / kind).mkdir()
+        shutil.copyfile(encoder / "config.json", tmp_path / kind / "config.json")
+        with torch.device("meta"):
+            model = AutoModel.from_config(AutoConfig.from_pretrained(encoder))
+        filled_in = hugging_face_args(tmp_path, tmp_path / kind)["--max-positions"]
+        assert filled_in == str(transformers_models.longest_row(model))
 
 
 # --- modes of training ------------------------------------------------------------------------------
