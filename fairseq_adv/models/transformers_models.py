@@ -339,21 +339,20 @@ def save(model: Any, folder: Path) -> None:
 
 
 def longest_row(model: Any) -> int:
-    """The most tokens that the encoder takes: its table of positions, without rows that are never used."""
+    """The most tokens that the encoder takes: its tables of positions, without rows that are never used."""
     most = int(getattr(model.config, "max_position_embeddings", 0) or 512)
     for table in _position_tables(model):
-        most = table.num_embeddings
-        if table.padding_idx is not None:  # positions are counted from the next row
-            most -= table.padding_idx + 1
+        unused = 0 if table.padding_idx is None else table.padding_idx + 1  # or counted from the next row
+        most = min(most, len(table.weight) - unused)
     return most
 
 
-def _position_tables(model: Any) -> list[nn.Embedding]:
-    named = model.base_model.named_modules()
+def _position_tables(model: Any) -> list[Any]:
+    """Those of words: not LayoutLM's places on a page, nor LUKE's of entities."""
     return [
         table
-        for name, table in named
-        if name.endswith("position_embeddings") and isinstance(table, nn.Embedding)
+        for name, table in model.base_model.named_modules()
+        if re.fullmatch(r"(embeddings\.)?position_embeddings", name) and hasattr(table, "padding_idx")
     ]
 
 

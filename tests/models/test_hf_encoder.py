@@ -228,6 +228,18 @@ def test_train_fills_in_as_many_positions_as_the_encoder_has(
         assert filled_in == str(transformers_models.longest_row(model))
 
 
+@pytest.mark.parametrize(
+    ("kind", "longest"), [("layoutlm", 20), ("luke", 18), ("nystromformer", 20), ("ibert", 18), ("xlm", 20)]
+)
+def test_the_longest_row_is_that_of_the_words_positions(kind: str, longest: int) -> None:
+    """Others are places on a page, and entities'; a table may be longer than what is used of it."""
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    config = CONFIG_MAPPING[kind](max_position_embeddings=20, num_hidden_layers=1)
+    with torch.device("meta"):
+        assert transformers_models.longest_row(AutoModel.from_config(config)) == longest
+
+
 # --- modes of training ------------------------------------------------------------------------------
 
 
