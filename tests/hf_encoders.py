@@ -57,6 +57,13 @@ SELDOM: dict[str, tuple[str, dict[str, Any]]] = {  # tested only where they are 
             "num_feedforward_networks": 1,
         },
     ),
+    "xlm": (
+        "xlm",
+        {
+            "intermediate_size": None, "hidden_dropout_prob": None, "attention_probs_dropout_prob": None,
+            "dropout": 0.0, "attention_dropout": 0.0, "summary_first_dropout": 0.0,
+        },
+    ),
     "convbert": (
         "convbert", {"embedding_size": 16, "head_ratio": 2, "conv_kernel_size": 3, "num_groups": 1},
     ),
@@ -102,7 +109,7 @@ def save_tokenizer(folder: Path, kind: str, words: Sequence[str] | None = None) 
     """Writes tokenizer.json and tokenizer_config.json."""
     from tokenizers import processors
 
-    as_bert = kind in ("bert", "electra", "mobilebert", "modernbert", "albert", "deberta-v3")
+    as_bert = kind in ("bert", "electra", "mobilebert", "modernbert", "albert", "deberta-v3", "xlm")
     names = _WORDPIECE if as_bert else _ROBERTA
     engine = _trained(kind, names) if words is None else _given(words, names, as_bert)
     pad, unk, cls, sep, mask = names if as_bert else (names[1], names[3], names[0], names[2], names[4])

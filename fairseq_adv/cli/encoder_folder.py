@@ -17,6 +17,8 @@ _SIZES = (
     "--encoder-attention-heads", "--max-positions", "--activation-fn", "--encoder-input-dim",
 )  # fmt: skip
 _FLAGS = ("--untie-weights-roberta",)
+# Kinds that count positions from their padding token's row, which is 1: they never use the first two rows.
+_FROM_PADDING = re.compile(r".*roberta.*|camembert|data2vec-text|ibert|longformer|luke|mpnet|xmod")
 _VALUE = re.compile(r"\w[\w-]*", re.ASCII)
 
 
@@ -68,6 +70,7 @@ def hugging_face_args(data: Path, encoder: Path) -> dict[str, str]:
         ("config.json", "max_position_embeddings"),
         ("tokenizer_config.json", "model_max_length"),
     ):
-        limit = json_object(encoder / name).get(key) if (encoder / name).is_file() else None
-        longest += [limit] if type(limit) is int and limit > 0 else []
+        about = json_object(encoder / name) if (encoder / name).is_file() else {}
+        limit, unused = about.get(key), 2 * bool(_FROM_PADDING.fullmatch(str(about.get("model_type"))))
+        longest += [limit - unused] if type(limit) is int and limit > unused else []
     return {"--arch": "hf_encoder", "--hf-model": str(encoder), "--max-positions": str(min(longest))}

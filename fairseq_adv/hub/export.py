@@ -19,7 +19,7 @@ from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
-from fairseq_adv.hub.export_encoder import write_encoder
+from fairseq_adv.hub.export_encoder import check_tokenizer, write_encoder
 from fairseq_adv.hub.export_tokenizer import HfTokenizer, hf_tokenizer
 from fairseq_adv.hub.model_config import hf_config, sizes_of_tensors
 from fairseq_adv.hub.tensors import to_hugging_face
@@ -36,7 +36,7 @@ from fairseq_adv.hub.vocabulary import write_json
 from fairseq_adv.hub.vocabulary_check import EMBEDDINGS
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
-FORMAT = 1
+FORMAT = 2
 TEMPERATURE = "fairseq_adv_temperature"
 """The entry of config.json by which logits are divided for calibrated probabilities."""
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -100,7 +100,9 @@ def export_checkpoint(
     card = model_card(state, trained, classes, out.name, temperature).encode("utf-8")
     dtype = None if precision is None else DTYPES[precision]
     words = len(tokenizer.dictionary.symbols) + (FAIRSEQ_MASK not in tokenizer.dictionary.symbols)
-    if not trained.is_of_transformers:
+    if trained.is_of_transformers:
+        check_tokenizer(state, tokenizer)
+    else:
         words = int(state.tensors.get(EMBEDDINGS[0], torch.zeros(0)).shape[0])
     theirs = hf_tokenizer(tokenizer, trained, words)
     with workspace(out, made_from) as folder:

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.hub.trained_checkpoint import (
     CHOICES,
     CLASS_SUFFIX,
+    MASKED_LM,
     REGRESSION,
     SPANS,
     Trained,
@@ -22,6 +24,17 @@ from fairseq_adv.hub.trained_checkpoint import (
 from fairseq_adv.models import transformers_models
 
 _PREFIX = "hf."  # of the model's tensors in a checkpoint
+
+
+def check_tokenizer(state: TrainedState, tokenizer: TokenToIds) -> None:
+    """Raises DataError if a tokenizer has other numbers of words or special tokens than the encoder."""
+    description = transformers_models.described(state.model["hf_encoder"])
+    has = {"words": description["config"]["vocab_size"], "special": description["special"]}
+    if any(tokenizer.options.get(key) != value for key, value in has.items()):
+        raise DataError(
+            f"{tokenizer.folder}: not the tokenizer that {state.path} was trained with. Pass the folder of "
+            "its encoder as --tokenizer-dir"
+        )
 
 
 def write_encoder(
@@ -43,17 +56,22 @@ def write_encoder(
         names = list(classes) or [f"LABEL_{number}" for number in range(trained.outputs)]
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}
+    if trained.kind == CHOICES:
+        config.num_labels = trained.outputs  # XLM's head has a layer of this size before the score
     if trained.kind == REGRESSION:
         config.problem_type = "regression"
     head = CLASS_SUFFIX[trained.kind][len("For") :]
     rows = torch.tensor(vocabulary_rows(config.vocab_size, description["special"]))
     tensors = {
-        name[len(_PREFIX) :]: _in_its_order(tensor, rows, config.vocab_size)
-        for name, tensor in state.tensors.items()
-        if name.startswith(_PREFIX)
+        name[len(_PREFIX) :]: tensor for name, tensor in state.tensors.items() if name.startswith(_PREFIX)
     }
     transformers_models.check_size(description, tensors, str(state.path))
     model = transformers_models.build(config, head, None, str(state.path))
+    # Other heads know no words, but may have as many classes.
+    encoder = "" if trained.kind == MASKED_LM else f"{model.base_model_prefix}."
+    for name in tensors:
+        if name.startswith(encoder):
+            tensors[name] = _in_its_order(tensors[name], rows, config.vocab_size)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

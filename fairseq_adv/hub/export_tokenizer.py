@@ -70,7 +70,10 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
     steps = [normalizers.Replace(Regex(LINE_BREAKS), " ")] if trained.kind == CHOICES else []
     # The normalisers of converted BERTs and ALBERTs strip texts.
     strips = tokenizer.kind in ("wordpiece", "albert") and "normalizer" not in tokenizer.options
-    if not strips and not is_masked_lm:  # whose text is split at <mask>, where spaces matter
+    # A text is split first at words that were added so, and a masked LM's at <mask>: spaces matter there.
+    added = engine.get_added_tokens_decoder().values()
+    splits = any(not (token.special or token.normalized) for token in added)
+    if not (strips or splits or is_masked_lm):
         steps.append(normalizers.Replace(Regex(AROUND), ""))
     if steps:
         engine.normalizer = normalizers.Sequence(steps + ([engine.normalizer] if engine.normalizer else []))

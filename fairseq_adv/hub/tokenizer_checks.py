@@ -22,12 +22,11 @@ _AS_BERT = re.compile(
 _OF_MERGES = ("dropout", "ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
 
 
-def check_byte_level(folder: Path, fast: Mapping[str, Any], added: Iterable[str]) -> None:
+def check_byte_level(folder: Path, fast: Mapping[str, Any]) -> None:
     """Checks that a RoBERTa's tokenizer is GPT-2's, which fairseq's ``--bpe gpt2`` is.
 
     Args:
         fast: the contents of its ``tokenizer.json``, or empty.
-        added: the tokens that were added after training.
 
     Raises:
         DataError: it is not; names the file and the difference.
@@ -44,8 +43,20 @@ def check_byte_level(folder: Path, fast: Mapping[str, Any], added: Iterable[str]
     odd = [key for key in _OF_MERGES if fast.get("model", {}).get(key)]
     if odd:
         _refuse(folder, "tokenizer.json", f"its model has {odd[0]}")
+
+
+def check_added(folder: Path, kind: str, fast: Mapping[str, Any], added: Iterable[str]) -> None:
+    """Checks that no tokens but special ones were added, since fairseq's tokenizers find none in a text.
+
+    Args:
+        fast: the contents of ``tokenizer.json``, or empty.
+        added: the tokens that were added after training.
+
+    Raises:
+        DataError: there is one; names it.
+    """
     special = {token["content"] for token in fast.get("added_tokens", []) if token.get("special")}
-    special.update(special_tokens(folder, "gpt2").values())
+    special.update(special_tokens(folder, kind).values())
     found = [token for token in added if token not in special and not token.startswith("madeupword")]
     if found:
         _refuse(folder, "tokenizer.json", f"{found[0]!r:.40} was added and is found in texts as a whole")

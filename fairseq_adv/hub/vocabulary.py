@@ -29,7 +29,7 @@ from fairseq_adv.data.tokenizers.wordpiece import (
     wordpiece_config,
     wordpiece_options,
 )
-from fairseq_adv.hub.tokenizer_checks import check_byte_level, check_wordpiece
+from fairseq_adv.hub.tokenizer_checks import check_added, check_byte_level, check_wordpiece
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -67,7 +67,7 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
         ranks = dict(fast["model"]["vocab"])
     else:
         raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of type WordPiece")
-    tokens = _tokens_in_order(folder, ranks, fast, source)
+    tokens = _tokens_in_order(folder, "wordpiece", ranks, fast, source)
     engine = engine_of_words({token: row for row, token in enumerate(tokens)}, source)
     files = {
         "vocab.txt": "".join(f"{token}\n" for token in tokens).encode("utf-8"),
@@ -86,7 +86,8 @@ def spiece_vocabulary(folder: Path) -> Vocabulary:
     spiece_engine(source, settings)  # checks the whole file
     loaded = load_spiece(source)
     ranks = {loaded.id_to_piece(row): row for row in range(loaded.get_piece_size())}
-    tokens = _tokens_in_order(folder, ranks, read_fast_tokenizer(folder, "Unigram"), source)
+    fast = read_fast_tokenizer(folder, "Unigram")
+    tokens = _tokens_in_order(folder, "albert", ranks, fast, source)
     files = {MODEL: source.read_bytes()}
     return _vocabulary(folder, "albert", tokens, source, files, settings, settings)
 
@@ -114,8 +115,8 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
         ]
     else:
         raise DataError(f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of type BPE")
-    check_byte_level(folder, fast, _added(folder, fast))
-    tokens = _tokens_in_order(folder, ranks, fast, source)
+    check_byte_level(folder, fast)
+    tokens = _tokens_in_order(folder, "gpt2", ranks, fast, source)
     encoder = gpt2_numbers(merges)
     _check_belonging(encoder, ranks, source)
     words = {token: str(number) for token, number in encoder.items()}
@@ -227,14 +228,18 @@ def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) ->
             raise DataError(f"{source}: row {row} would be {symbol!r} in dict.txt, which is already {other}")
 
 
-def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], source: Path) -> list[str]:
+def _tokens_in_order(
+    folder: Path, kind: str, ranks: dict[str, Any], fast: dict[str, Any], source: Path
+) -> list[str]:
     """The tokens of the rows 0, 1, 2, …, including those that were added after training.
 
     Args:
         ranks: token -> row.
         fast: the contents of ``tokenizer.json``, or empty.
     """
-    vocabulary = {**_added(folder, fast), **ranks}
+    added = _added(folder, fast)
+    check_added(folder, kind, fast, added)
+    vocabulary = {**added, **ranks}
     by_row = {row: token for token, row in vocabulary.items()}
     if len(by_row) != len(vocabulary) or set(by_row) != set(range(len(by_row))):
         raise DataError(

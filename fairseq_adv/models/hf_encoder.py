@@ -152,6 +152,16 @@ class HFEncoderModel(BaseFairseqModel):
             logits: Tensor = self.hf(**inputs).logits
         return (logits if masked_tokens is None else logits[0]), {}
 
+    def _apply(self, fn: Any, recurse: bool = True) -> HFEncoderModel:
+        """A cast leaves the frequencies of rotary positions in fp32, as transformers does."""
+        buffers = [(module._buffers, name) for module in self.modules() for name in module._buffers]
+        kept = [(there, name, there[name]) for there, name in buffers if name.endswith("inv_freq")]
+        super()._apply(fn, recurse)
+        for there, name, exact in kept:
+            if exact is not None and there[name].dtype != exact.dtype:
+                there[name] = exact.to(there[name].device)
+        return self
+
     def max_positions(self) -> int:
         """The maximum number of tokens in a row."""
         return int(self.args.max_positions or self.longest)

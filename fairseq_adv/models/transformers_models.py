@@ -33,8 +33,9 @@ logger = logging.getLogger(__name__)
 _DROPPED = re.compile(
     r"_.*|auto_map|name_or_path|architectures|(torch_)?dtype|transformers_version|quantization_config|pruned_heads"
     r"|.*(attn|experts|kernels?)_(implementation|config).*|reference_compile|use_cache|gradient_checkpointing"
-    r"|output_\w+|return_dict|use_return_dict|id2label|label2id|num_labels|problem_type|finetuning_task"
-    r"|task_specific_params|torchscript|chunk_size_feed_forward|peft_config|adapters|sparse_prediction"
+    r"|output_(attentions|hidden_states|past|scores|router_logits)|return_dict|use_return_dict|id2label|label2id"
+    r"|num_labels|problem_type|finetuning_task|task_specific_params|torchscript|chunk_size_feed_forward"
+    r"|peft_config|adapters|sparse_prediction"
 )
 _MOST_LAYERS = 1000
 _PREFIX = "config:"  # fairseq would replace a text that is a Python literal by its value
@@ -44,7 +45,7 @@ _DROPOUTS = {  # fairseq's option -> transformers' names for it
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
     "pooler_dropout": (
         "classifier_dropout", "classifier_dropout_prob", "cls_dropout", "pooler_dropout",
-        "seq_classif_dropout", "summary_last_dropout",
+        "seq_classif_dropout", "summary_first_dropout", "summary_last_dropout",
     ),
 }  # fmt: skip
 _WITHOUT_LAYERS = ("xlm", "flaubert", "squeezebert")
@@ -64,11 +65,6 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
     where = folder / "config.json"
     config = _plain(read_config(folder), str(where))
     words = config["vocab_size"]
-    same = [key for key, value in config.items() if key != "vocab_size" and value == words]
-    if same:
-        raise DataError(
-            f"{where}: {same[0]} equals vocab_size, so the rows of the vocabulary can't be told apart"
-        )
     # "$" is escaped, since fairseq would read "${" as the name of an option.
     description = {"config": config, "special": special_ids(folder)}
     text = _PREFIX + json.dumps(description, sort_keys=True).replace("$", "\\u0024")
@@ -184,6 +180,7 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
     try:
         with size, torch.device("meta"):
             model = _class_of(_config(description, where), "Model")(_config(description, where))
+        _check_rows(description, where)
     except (
         RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError, AssertionError,
         ImportError,
@@ -205,9 +202,12 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
         raise DataError(
             f"{where}: no default_language. Set it there to one of {', '.join(model.config.languages)}"
         )
-    if any(p.padding_idx not in (None, 1) for p in _position_tables(model)):
+    counted_from = {table.padding_idx for table in _position_tables(model)} - {None}
+    pad = description["special"]["<pad>"]
+    if counted_from and counted_from | {pad} != {1}:
         raise DataError(
-            f"{where}: positions are counted from a padding token that is not 1, which is not supported"
+            f"{where}: positions are counted from padding token {min(counted_from)}, and the tokenizer's is "
+            f"{pad}. Only 1 is supported. Use the model's own tokenizer"
         )
     needed = sum(parameter.numel() for parameter in model.parameters())
     if needed > 2 * numbers + 1_000_000:
@@ -217,8 +217,25 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
         )
 
 
+def _check_rows(description: dict[str, Any], where: str) -> None:
+    """Raises DataError if the encoder has another size of the vocabulary's, by which tensors are found."""
+    words, models = description["config"]["vocab_size"], []
+    for count in (words, words + 1):
+        config = _config({"config": {**description["config"], "vocab_size": count}}, where)
+        with torch.device("meta"):
+            models.append(_class_of(config, "MaskedLM")(config))
+    sizes = {words, len(vocabulary_rows(words, description["special"]))}
+    for (name, tensor), other in zip(models[0].named_parameters(), models[1].parameters()):
+        if any(side in sizes for side, another in zip(tensor.shape, other.shape) if side == another):
+            raise DataError(
+                f"{where}: {name} has a size of the vocabulary's ({words}), so the words' rows can't be told "
+                "apart. Pass an encoder with another vocab_size"
+            )
+
+
 def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str) -> Any:
-    """A model in fp32, with these weights if there are any; a head that they lack is new.
+    """A model in fp32, with these weights if there are any; a head that they lack, or have
+    for other outputs, is new.
 
     Raises:
         DataError: transformers has no such model, or weights of the encoder are missing or of another shape.
@@ -231,7 +248,8 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str)
         with _quiet():
             model, found = kind.from_pretrained(
                 None, config=config, state_dict=dict(tensors), output_loading_info=True,
-                **_precision(torch.float32),
+                # The encoder has been loaded alone before, so that only a former head's may differ.
+                ignore_mismatched_sizes=head not in ("Model", "MaskedLM"), **_precision(torch.float32),
             )  # fmt: skip
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{where}: transformers can't load the weights ({_short(error)})") from error
@@ -321,21 +339,20 @@ def save(model: Any, folder: Path) -> None:
 
 
 def longest_row(model: Any) -> int:
-    """The most tokens that the encoder takes: its table of positions, without rows that are never used."""
+    """The most tokens that the encoder takes: its tables of positions, without rows that are never used."""
     most = int(getattr(model.config, "max_position_embeddings", 0) or 512)
     for table in _position_tables(model):
-        most = table.num_embeddings
-        if table.padding_idx is not None:  # positions are counted from the next row
-            most -= table.padding_idx + 1
+        unused = 0 if table.padding_idx is None else table.padding_idx + 1  # or counted from the next row
+        most = min(most, len(table.weight) - unused)
     return most
 
 
-def _position_tables(model: Any) -> list[nn.Embedding]:
-    named = model.base_model.named_modules()
+def _position_tables(model: Any) -> list[Any]:
+    """Those of words: not LayoutLM's places on a page, nor LUKE's of entities."""
     return [
         table
-        for name, table in named
-        if name.endswith("position_embeddings") and isinstance(table, nn.Embedding)
+        for name, table in model.base_model.named_modules()
+        if re.fullmatch(r"(embeddings\.)?position_embeddings", name) and hasattr(table, "padding_idx")
     ]
 
 
@@ -352,7 +369,7 @@ def head_outputs(model: Any, inputs: dict[str, Tensor]) -> Tensor:
 
 def has_masked_lm_head(model: Any) -> bool:
     """Whether this is a model for masked words."""
-    return type(model).__name__.endswith("ForMaskedLM")
+    return type(model).__name__.endswith(("ForMaskedLM", "WithLMHeadModel"))  # the latter: XLM, FlauBERT
 
 
 @contextmanager

@@ -243,6 +243,7 @@ QUESTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("encoder", [*FAMILIES, *AS_THEY_ARE, "hf-xlm"], indirect=True)
 @pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval"])
 def test_multiple_choice(encoder: Path, tmp_path: Path, task: str) -> None:
     rows = []

@@ -15,10 +15,12 @@ import pytest
 import safetensors.torch
 import support
 import torch
+from hf_encoders import WORDS, save_tokenizer
 from omegaconf import OmegaConf
 from safetensors.torch import load_file
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers.hf_tokenizer import special_ids
 from fairseq_adv.hub.export import export_checkpoint
 
 Change = Callable[[dict[str, Any]], None]
@@ -134,6 +136,19 @@ def test_without_a_tokenizer(trained: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=r"'(film|other)' is in only one of them"):
         export_checkpoint(alone, tmp_path / "out-2", wrong)
+
+
+def test_the_tokenizer_of_another_encoder(trained: Path, tmp_path: Path) -> None:
+    """Converted, or that of another Hugging Face folder, for an encoder that was trained as it is."""
+    (tmp_path / "hf").mkdir()
+    save_tokenizer(tmp_path / "hf", "bert", WORDS)
+    (tmp_path / "hf" / "config.json").write_text('{"vocab_size": 70}')
+    found = {"config": {"vocab_size": 71}, "special": special_ids(tmp_path / "hf")}
+    encoder = in_model(_name="hf_encoder", hf_encoder="config:" + json.dumps(found))
+    as_it_is = export_samples.changed(trained, tmp_path / "hf.pt", encoder)
+    for tokenizer in (tmp_path / "hf", trained.parents[1] / "fairseq"):
+        with pytest.raises(DataError, match=rf"{tokenizer}: not the tokenizer that .*--tokenizer-dir"):
+            export_checkpoint(as_it_is, tmp_path / "out", tokenizer)
 
 
 @pytest.mark.parametrize("labels", ["a", "a,b,c", "a,a", "a,"])

@@ -10,6 +10,7 @@ import hf_models
 import numpy as np
 import pytest
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+from hf_encoders import save_tokenizer as save_tokenizer_of
 from odd_strings import SPECIAL, odd_strings
 from support import slow
 
@@ -112,6 +113,21 @@ def check_trained(tokenizer: TokenToIds, count: int, folder: Path) -> None:
     strings = odd_strings(count)
     ours = [[rows[index] for index in row] for row in rows_of(tokenizer, strings)]
     assert engine(strings, add_special_tokens=False)["input_ids"] == ours
+
+
+def test_spaces_around_an_added_word_are_kept(tmp_path: Path) -> None:
+    """The library normalises the texts before and after it one by one."""
+    from tokenizers import AddedToken, Tokenizer
+
+    save_tokenizer_of(tmp_path, "roberta")
+    engine = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    engine.add_tokens([AddedToken("<url>", normalized=False)])
+    engine.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": engine.get_vocab_size()}))
+    tokenizer, text = tokenizer_for_encoder(tmp_path), "see <url> again"
+    theirs, rows = exported(tokenizer, CLASSES, tmp_path / "out")
+    ours = [rows[number] for number in rows_of(tokenizer, [text])[0]]
+    assert theirs(text, add_special_tokens=False)["input_ids"] == ours
 
 
 def test_an_unusual_bert_keeps_its_normaliser_and_its_words(tmp_path: Path) -> None:

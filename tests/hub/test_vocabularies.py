@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.vocabulary import byte_level_vocabulary, wordpiece_vocabulary
+from fairseq_adv.hub.vocabulary import byte_level_vocabulary, spiece_vocabulary, wordpiece_vocabulary
 
 pytestmark = pytest.mark.fast
 
@@ -103,11 +103,25 @@ def test_special_tokens_with_other_names(bert: Path, tmp_path: Path) -> None:
 
 
 def test_added_tokens_have_rows_too(bert: Path) -> None:
-    last = len(hf_models.bert_vocabulary())
-    (bert / "added_tokens.json").write_text(json.dumps({"[ENT]": last}))
+    last, fast = len(hf_models.bert_vocabulary()), {"model": {"type": "WordPiece"}}
+    token = {**added("[ENT]"), "id": last, "special": True}
+    (bert / "tokenizer.json").write_text(json.dumps({**fast, "added_tokens": [token]}))
     found = wordpiece_vocabulary(bert)
     assert found.symbols[-1] == "[ENT]"
     assert found.rows[-2] == last
+
+
+@pytest.mark.parametrize("kind", ["bert", "albert"])
+def test_an_added_word_that_texts_may_have_is_refused(tmp_path: Path, kind: str) -> None:
+    """transformers finds it as a whole, fairseq's tokenizers split it."""
+    save, read = {
+        "bert": (hf_models.save_bert, wordpiece_vocabulary),
+        "albert": (hf_models.save_albert, spiece_vocabulary),
+    }[kind]
+    rows = save(tmp_path).config.vocab_size
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"covid": rows}))
+    with pytest.raises(DataError, match=r"'covid' was added and is found in texts as a whole.*--encoder"):
+        read(tmp_path)
 
 
 def edit_vocab(folder: Path, old: str, new: str) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hf_encoders
 import pytest
 import torch
 from criterions.restated import DROPOUT, FP16, ROWS, change, flat, one_step, recorded
@@ -17,6 +18,7 @@ from odd_strings import SPECIAL, odd_strings
 from support import batch, build, command, run_command, slow
 from torch import nn
 
+from fairseq_adv.cli.encoder_folder import hugging_face_args
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.data.tokenizers.offsets import encode_aligned
@@ -64,6 +66,28 @@ def test_ids_are_those_of_transformers(own: dict[str, Path], tmp_path: Path, kin
         found = [[0, *row.tolist()] for row in torch.from_numpy(ids).split(lengths.tolist())]
         assert [of_theirs(tokenizer, row) for row in found] == expected
         assert max(ids) < len(tokenizer.dictionary)
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "name"), [("bert", "do_lower_case", "lowercase"), ("roberta", *["add_prefix_space"] * 2)]
+)
+def test_files_that_disagree_about_the_tokens_are_refused(
+    own: dict[str, Path], tmp_path: Path, kind: str, key: str, name: str
+) -> None:
+    """transformers' BERT and RoBERTa follow tokenizer_config.json, PreTrainedTokenizerFast the other."""
+    folder = Path(shutil.copytree(own[kind], tmp_path / kind))
+    content, path = json.loads((folder / "tokenizer.json").read_text()), folder / "tokenizer_config.json"
+    named = {**json.loads(path.read_text()), "tokenizer_class": f"{kind.title()}Tokenizer"}
+    has = {**(content["normalizer"] or {}), **content["pre_tokenizer"]}[name]
+    for said, kept in ((has, True), (not has, False)):
+        path.write_text(json.dumps({**named, key: said}))
+        if kept:
+            assert tokenizer_for_encoder(folder)
+            continue
+        with pytest.raises(DataError, match=f"{key} is {said}, but {name} in tokenizer.json is {has}. Make"):
+            tokenizer_for_encoder(folder)
+    path.write_text(json.dumps({**named, key: not has, "tokenizer_class": "PreTrainedTokenizerFast"}))
+    assert tokenizer_for_encoder(folder)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,6 +161,25 @@ def test_a_new_masked_lm_head_is_told(
         assert ("has no masked-LM head" in caplog.text) == is_told
 
 
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_a_former_heads_layer_for_other_classes_is_new(
+    encoders: dict[str, Path], hf_data: dict[str, Path], tmp_path: Path, kind: str
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    folder = Path(shutil.copytree(encoders[kind], tmp_path / kind))
+    former = AutoModelForSequenceClassification.from_pretrained(folder, num_labels=7)
+    former.save_pretrained(folder)
+    tensors = dict(hf_run(hf_data, folder, "classes", "standard").model.hf.named_parameters())
+    other = {name for name, one in former.named_parameters() if one.shape != tensors[name].shape}
+    assert other == {"classifier.weight", "classifier.bias"} and 0 < tensors["classifier.weight"].std() < 1
+    words = former.get_input_embeddings().weight
+    assert all(
+        torch.equal(one, tensors[name])
+        for name, one in former.named_parameters() if name not in other and one.shape != words.shape
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_methods_find_its_parts(hf_data: dict[str, Path], encoders: dict[str, Path], kind: str) -> None:
     """The perturbation of a factorised embedding comes before the projection."""
@@ -169,6 +212,33 @@ def test_a_model_without_word_embeddings_is_refused(
     monkeypatch.setattr(BertModel, "get_input_embeddings", lambda self: nn.Linear(2, 2))
     with pytest.raises(ValueError, match="BertModel has no word embeddings that can be perturbed"):
         hf_run(hf_data, encoders["bert"], "classes", "freelb")
+
+
+def test_train_fills_in_as_many_positions_as_the_encoder_has(
+    encoders: dict[str, Path], tmp_path: Path
+) -> None:
+    """RoBERTa's tables have two rows more."""
+    from transformers import AutoConfig, AutoModel
+
+    for kind, encoder in encoders.items():
+        (tmp_path / kind).mkdir()
+        shutil.copyfile(encoder / "config.json", tmp_path / kind / "config.json")
+        with torch.device("meta"):
+            model = AutoModel.from_config(AutoConfig.from_pretrained(encoder))
+        filled_in = hugging_face_args(tmp_path, tmp_path / kind)["--max-positions"]
+        assert filled_in == str(transformers_models.longest_row(model))
+
+
+@pytest.mark.parametrize(
+    ("kind", "longest"), [("layoutlm", 20), ("luke", 18), ("nystromformer", 20), ("ibert", 18), ("xlm", 20)]
+)
+def test_the_longest_row_is_that_of_the_words_positions(kind: str, longest: int) -> None:
+    """Others are places on a page, and entities'; a table may be longer than what is used of it."""
+    from transformers import CONFIG_MAPPING, AutoModel
+
+    config = CONFIG_MAPPING[kind](max_position_embeddings=20, num_hidden_layers=1)
+    with torch.device("meta"):
+        assert transformers_models.longest_row(AutoModel.from_config(config)) == longest
 
 
 # --- modes of training ------------------------------------------------------------------------------
@@ -206,6 +276,19 @@ def test_in_half_precision_its_layer_norm_gets_delta_in_fp32(
     norm.register_forward_pre_hook(lambda _, given: seen.add(given[0].dtype))
     one_step(run, batch(run, ROWS))
     assert norm.weight.dtype == torch.float16 and seen == {torch.float32}
+
+
+def test_a_cast_leaves_the_angles_of_positions_as_they_are(
+    hf_data: dict[str, Path], encoders: dict[str, Path]
+) -> None:
+    """As in an export that transformers loads in bf16. Rounded, they turn far positions into others."""
+    model = hf_run(hf_data, encoders["modernbert"], "classes", "standard").model
+    exact = {name: one for name, one in model.named_buffers() if "inv_freq" in name}
+    model.bfloat16()
+    now = dict(model.named_buffers())
+    assert exact and all(now[name].dtype == torch.float32 and now[name].equal(exact[name]) for name in exact)
+    assert next(model.parameters()).dtype == torch.bfloat16
+    assert all(one.is_meta for one in model.half().to("meta").buffers())
 
 
 @pytest.mark.parametrize(
@@ -375,6 +458,18 @@ def test_a_folder_that_cant_be_used_is_refused(
     refused(hf_data, Path(folder), message)
 
 
+def test_a_vocabulary_as_large_as_a_layer_is_refused(tmp_path: Path) -> None:
+    """Its tensors are found by their size, of which config.json may have a part; training adds a <mask>."""
+    words = len(WORDS) + 8
+    save_encoder(tmp_path / "half", "modernbert", WORDS, intermediate_size=words // 2)
+    save_encoder(tmp_path / "mask", "bert", WORDS, hidden_size=words + 1, num_attention_heads=1)
+    names = tmp_path / "mask" / "tokenizer_config.json"
+    names.write_text(json.dumps({**json.loads(names.read_text()), "mask_token": None}))
+    for folder in ("half", "mask"):
+        with pytest.raises(DataError, match=rf"config.json: .* has a size of the vocabulary's \({words}\)"):
+            transformers_models.read(tmp_path / folder)
+
+
 def test_a_padding_token_without_a_row_is_refused(own: dict[str, Path], tmp_path: Path) -> None:
     """The tokenizer names none, so config.json does."""
     folder = Path(shutil.copytree(own["bert"], tmp_path / "bert"))
@@ -387,6 +482,14 @@ def test_a_padding_token_without_a_row_is_refused(own: dict[str, Path], tmp_path
         DataError, match=r"config.json: vocab_size is \d+, but a special token has the id 10000"
     ):
         transformers_models.read(folder)
+
+
+def test_a_tokenizer_with_another_padding_token_than_the_positions_is_refused(tmp_path: Path) -> None:
+    """An export would count no position for its [UNK], whose id the configuration has as padding."""
+    save_encoder(tmp_path / "roberta", "roberta", WORDS)
+    hf_encoders.save_tokenizer(tmp_path / "roberta", "bert", WORDS)
+    with pytest.raises(DataError, match=r"counted from padding token 1, and the tokenizer's is 0\. Only 1"):
+        transformers_models.read(tmp_path / "roberta")
 
 
 @pytest.mark.parametrize(
@@ -466,6 +569,14 @@ def test_nothing_in_a_folder_is_run(
     assert not trap.exists()
     for unsafe in ("$", "auto_map", "_auto_class"):
         assert unsafe not in run.cfg.model.hf_encoder
+
+
+def test_sizes_are_kept_whatever_their_names() -> None:
+    """RemBERT's and SqueezeBERT's begin as what a model is asked to return."""
+    sizes = {"vocab_size": 9, "output_embedding_size": 8, "output_groups": 2}
+    special = dict.fromkeys(("<s>", "<pad>", "</s>", "<unk>", "<mask>"))
+    found = {"config": {**sizes, "output_attentions": True, "output_past": True}, "special": special}
+    assert transformers_models.described("config:" + json.dumps(found))["config"] == sizes
 
 
 @pytest.mark.parametrize(

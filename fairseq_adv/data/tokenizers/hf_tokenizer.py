@@ -26,9 +26,11 @@ from fairseq_adv.data.tokenizers.text_to_ids import (
     TokenToIds,
     library_errors,
 )
+from fairseq_adv.data.tokenizers.wordpiece import SETTINGS
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
 
+_AS_IT_IS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that read tokenizer.json alone
 _MOST_WORDS = 2_000_000  # twice what the largest encoder has; a dictionary of more takes long to build
 _LONGER = 10_000  # times; ALBERT's tokenizer has 18 characters for one, others a dozen expressions
 
@@ -54,13 +56,13 @@ class HFTokenizer(CompiledTokenizer):
         dictionary = Dictionary()
         for row in vocabulary_rows(words, special)[len(FAIRSEQ_FIRST) : -1]:
             dictionary.add_symbol(str(row))
-        size = self.engine.get_vocab_size()
-        names = ["<unk>" if number in special.values() else str(number) for number in range(size)]
+        size = 1 + max(self.engine.get_vocab().values(), default=-1)  # there may be gaps between the ids
         if size > words:
             raise DataError(
-                f"{folder / 'tokenizer.json'}: has {size} tokens, but the encoder's vocab_size is {words}. "
-                "Use the model's own tokenizer"
+                f"{folder / 'tokenizer.json'}: has the id {size - 1}, but the encoder's vocab_size is "
+                f"{words}. Use the model's own tokenizer"
             )
+        names = ["<unk>" if number in special.values() else str(number) for number in range(size)]
         files = {"tokenizer_json": folder / "tokenizer.json", "dictionary": folder}
         TokenToIds.__init__(self, names, dictionary, files, options)
         self.files = {"tokenizer_json": folder / "tokenizer.json"}
@@ -153,10 +155,27 @@ def load_engine(folder: Path) -> Any:
         ]
     if math.prod(map(_growth, steps)) > _LONGER:
         raise DataError(f"{path}: its normalizer makes texts more than {_LONGER} times longer")
+    _check_settings(folder, steps)
     engine.no_padding()
     engine.no_truncation()
     engine.encode_special_tokens = True
     return engine
+
+
+def _check_settings(folder: Path, steps: Sequence[Mapping[str, Any]]) -> None:
+    """Raises DataError if tokenizer_config.json, which transformers' classes follow, tells other steps."""
+    path = folder / "tokenizer_config.json"
+    told = json_object(path) if path.is_file() else {}
+    if told.get("tokenizer_class") in _AS_IT_IS:
+        return
+    names = {"add_prefix_space": "add_prefix_space", **{key: name for key, (name, _) in SETTINGS.items()}}
+    ours = [step for step in steps if step["type"] in ("BertNormalizer", "ByteLevel")]
+    for key, name in names.items():
+        for has in [step[name] for step in ours if key in told and told[key] != step.get(name, told[key])]:
+            raise DataError(
+                f"{path}: {key} is {told[key]!r:.40}, but {name} in tokenizer.json is {has!r}. Make both "
+                "what the encoder was trained with"
+            )
 
 
 def _growth(step: Mapping[str, Any]) -> int:

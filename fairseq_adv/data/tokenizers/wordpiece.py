@@ -13,7 +13,7 @@ from fairseq_adv.data.tokenizers.special_tokens import special_tokens
 from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer
 
 # Key in tokenizer_config.json -> (key of the normalizer in tokenizer.json, transformers' default for BERT).
-_SETTINGS: Dict[str, Tuple[str, Optional[bool]]] = {
+SETTINGS: Dict[str, Tuple[str, Optional[bool]]] = {
     "do_lower_case": ("lowercase", True),
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
@@ -98,7 +98,7 @@ def _settings(folder: Path, normalizer: Mapping[str, Any]) -> Dict[str, Optional
     config = folder / "tokenizer_config.json"
     said = json_object(config, _FIX) if config.is_file() else {}
     found: Dict[str, Optional[bool]] = {}
-    for key, (name, default) in _SETTINGS.items():
+    for key, (name, default) in SETTINGS.items():
         value = said.get(key, normalizer.get(name, default))
         if value is not default and not isinstance(value, bool):
             path = config if key in said else folder / "tokenizer.json"
@@ -113,7 +113,7 @@ def wordpiece_options(engine: Any) -> Dict[str, Any]:
     """
     normalizer: Dict[str, Any] = json.loads(engine.normalizer.__getstate__())
     splitter: Dict[str, Any] = json.loads(engine.pre_tokenizer.__getstate__())
-    settings = {name: normalizer[name] for name, _ in _SETTINGS.values() if name in normalizer}
+    settings = {name: normalizer[name] for name, _ in SETTINGS.values() if name in normalizer}
     usual = {"type": "BertNormalizer", "clean_text": True, **settings}
     if normalizer == usual and splitter == {"type": "BertPreTokenizer"}:
         return settings
@@ -122,7 +122,7 @@ def wordpiece_options(engine: Any) -> Dict[str, Any]:
 
 def wordpiece_config(options: Mapping[str, Any]) -> Dict[str, Any]:
     """The settings in :func:`wordpiece_options` under their names in tokenizer_config.json."""
-    return {key: options[name] for key, (name, _) in _SETTINGS.items() if name in options}
+    return {key: options[name] for key, (name, _) in SETTINGS.items() if name in options}
 
 
 def read_fast_tokenizer(folder: Path, kind: str) -> Dict[str, Any]:

@@ -113,6 +113,17 @@ def test_data_of_another_hugging_face_folder_are_refused(tmp_path: Path) -> None
         check_same_words(checkpoint, str(other), other)
 
 
+def test_ids_of_a_hugging_face_folder_may_have_gaps(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"vocab_size": 100}')
+    hf_encoders.save_tokenizer(tmp_path, "bert", WORDS)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"]["vocab"]["it"] = 99
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tokenizer = HFTokenizer(tmp_path)
+    symbols = tokenizer.dictionary.symbols
+    assert [symbols[number] for number in tokenizer.encode(["it"])[0]] == ["99", "</s>"]
+
+
 def test_it_was_found_elsewhere_in_0_2() -> None:
     with pytest.warns(DeprecationWarning, match=r"load_tokenizer is in .*saved_tokenizer now"):
         from fairseq_adv.data.tokenizers.text_to_ids import load_tokenizer
