@@ -58,12 +58,12 @@ class MaskedLM(Objective):
     def _warn_of_long_lines(self, model: nn.Module) -> None:
         """fairseq leaves them out, and reports the number of rows: a few may be most of the text."""
         dataset = self.task.datasets.get(self.cfg.train_subset)
-        if dataset is None or get_global_rank() > 0:
+        if dataset is None:
             return
         most = int(model.max_positions())  # type: ignore[operator]
         tokens = np.asarray(dataset.sizes).ravel()
         skipped = tokens[tokens > most].sum(dtype=int) / tokens.sum(dtype=int)
-        if skipped > _FEW:
+        if skipped > _FEW and get_global_rank() == 0:
             fix = f"--tokens-per-sample {most}"
             if str(self.task.cfg.sample_break_mode) in ("complete", "complete_doc", "eos"):
                 fix = "--sample-break-mode none, which divides lines"
