@@ -33,9 +33,10 @@ def number_as_before(state: dict[str, Any], trainer: Trainer) -> None:
     Only the first worker sees ``state``, and can't keep the others from it.
     """
     keep = getattr(trainer.cfg.model, "encoder_layers_to_keep", None)
-    there = options_of(state.get("cfg"))["model"] if keep else {}
-    numbers = sorted(map(int, keep.split(","))) if keep else []
-    if not keep or there.get("encoder_layers_to_keep") or there.get("encoder_layers") != len(numbers):
+    if not keep:
+        return
+    there, numbers = options_of(state.get("cfg"))["model"], sorted(map(int, keep.split(",")))
+    if there.get("encoder_layers_to_keep") or there.get("encoder_layers") != len(numbers):
         return
     state["cfg"].model.encoder_layers_to_keep = keep
     state["model"] = {
