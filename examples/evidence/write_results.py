@@ -75,7 +75,7 @@ class Results:
     ) -> Optional[Gain]:
         """Over ``standard`` (``base``: its setting), with the seeds that both have; ``None``: too few."""
         ours, theirs = self.of(task, method), self.of(task, "standard", base)
-        # None after one that is missing, so that two tasks have the same.
+        # Stops at the first missing seed, so that all tasks use the same ones.
         seeds = [seed for place, seed in enumerate(sorted(ours.keys() & theirs.keys()), 1) if seed == place]
         pairs = [[(counts or self.counts)(side[seed]) for side in (ours, theirs)] for seed in seeds]
         found = [(a, b) for a, b in pairs if a is not None and b is not None]

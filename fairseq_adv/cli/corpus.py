@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def corpus_options(parser: VerbParser) -> None:
     parser.describe(__doc__, RESUMABLE)
     add = parser.add_argument
-    add("texts", type=Path, nargs="+", metavar="INPUT", help="text files, in this order; patterns in quotes")
+    add("texts", type=Path, nargs="+", metavar="INPUT", help="text files, read in this order, or quoted patterns")
     add("out", type=Path, metavar="OUT", help="output folder, with shard0, shard1, … in it")
     add("--shards", type=count, default=1, metavar="N", help="number of shards, about equal in bytes")
     add("--workers", type=count, default=1, metavar="N", help="number of processes")
@@ -76,7 +76,7 @@ def corpus(args: argparse.Namespace) -> int:
 
 
 def _matching(paths: list[Path]) -> list[Path]:
-    """A pattern in quotes can name more files than a command line can hold."""
+    """The files that quoted patterns match; a command line may be too short to list them."""
     found: list[Path] = []
     for path in paths:
         names = [] if path.exists() else sorted(glob.glob(str(path)), key=os.fsencode)

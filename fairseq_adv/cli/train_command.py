@@ -26,7 +26,7 @@ _ALIASES = {
     "--save-async": "--write-checkpoints-asynchronously",
 }  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
-_HIGHER = ("acc", "exact", "f1", "mcc", "pearson", "precision", "recall", "spearman")  # begin of scores
+_HIGHER = ("acc", "exact", "f1", "mcc", "pearson", "precision", "recall", "spearman")  # how scores begin
 _MULTIPLE = "--required-batch-size-multiple"
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (

@@ -102,7 +102,7 @@ def _tags(sentences: Lines) -> Iterator[Tuple[int, str, str]]:
 
 
 def is_mostly_iob1(sentences: Lines) -> bool:
-    """Whether most entities begin with I-, without those directly after one of the same type."""
+    """Whether most entities begin with I-, not counting those directly after one of the same type."""
     begins = [tag[0] for _, tag, before in _tags(sentences) if tag != OUTSIDE and tag[2:] != before[2:]]
     return 2 * begins.count("I") > len(begins)
 
