@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def corpus_options(parser: VerbParser) -> None:
     parser.describe(__doc__, RESUMABLE)
     add = parser.add_argument
-    add("texts", type=Path, nargs="+", metavar="INPUT", help="text files, read in this order, or quoted patterns")
+    add("texts", type=Path, nargs="+", metavar="INPUT", help="text files in order, or quoted patterns")
     add("out", type=Path, metavar="OUT", help="output folder, with shard0, shard1, … in it")
     add("--shards", type=count, default=1, metavar="N", help="number of shards, about equal in bytes")
     add("--workers", type=count, default=1, metavar="N", help="number of processes")
