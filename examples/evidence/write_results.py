@@ -25,7 +25,6 @@ from fairseq_adv.cli.script import HelpFormatter, exit_status
 from fairseq_adv.evaluation.calibration import expected_calibration_error
 
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
-ALL = 0.99  # a model has collapsed if so many of its answers are one class
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
 COMPARED = grid.PRIMARY[1:]
 PRICE = "training time, × `standard`"
@@ -39,7 +38,9 @@ class Results:
         self.folder, self.records = folder, read_records(folder)
         self.cells = grid.cells(self.records)
         self.chosen = {name: grid.chosen(name, self.records) for name in GRID["methods"]}
-        self.by_task = {task: [self.gain(task, name) for name in COMPARED] for task in TASKS}
+        controls = [(name, grid.control(name, self.chosen)) for name in COMPARED]
+        columns = [*((name, None) for name in COMPARED), *controls]  # controls: with the method's rate
+        self.by_task = {task: [self.gain(task, name, base=base) for name, base in columns] for task in TASKS}
         self.means = [mean_of(of_tasks) for of_tasks in zip(*self.by_task.values())]
         self.is_complete = all(cell.name in self.records for cell in self.cells if cell.is_primary)
         self.has_gain = any(one for some in self.by_task.values() for one in some)
@@ -57,6 +58,11 @@ class Results:
         found, draw = read_arrays(answers_of(record, self.folder), "test", "draw")
         places = tested(groups, draw)
         return all_classes(found), labels[places], groups[places]
+
+    def collapsed(self, task: str, method: str) -> list[bool]:
+        """For each seed, whether more than 99 % of the model's answers are one class."""
+        found = [self.answers(one)[0].argmax(1) for one in self.of(task, method).values()]
+        return [bool(np.bincount(said).max() > 0.99 * len(said)) for said in found]
 
     def counts(self, record: Record) -> Floats:
         """Of the answers to the test rows, by group."""
@@ -126,18 +132,21 @@ def summary(results: Results) -> list[str]:
     done = sum(cell.name in results.records for cell in results.cells)
     precision = next(iter(results.records.values()))["precision"]
     lines = [f"{done} of {len(results.cells)} cells are done, in {precision}.", ""]
-    means = [one for one in results.means if one]
+    means = [one for one in results.means[: len(COMPARED)] if one]
     if results.is_complete and len(means) == len(COMPARED):
         for name, one, p in zip(COMPARED, means, gains.holm([one.p for one in means])):
-            said = f"**`{name}`: {gains.verdict(one, p)}.** {shown(one)} points in the mean over tasks"
-            told = f"= {p:.3f}" if p >= 0.001 else "< 0.001"
-            lines.append(f"- {said} (95 % interval), p {told} after Holm.")
+            said = f"**`{name}`: {gains.verdict(one, p)}.** {shown(one)} points in the mean over tasks (95 %"
+            lines.append(f"- {said} interval), p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm.")
     else:
         lines.append("**The primary comparisons are not complete, so nothing is concluded.**")
     lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]
     rows = [[f"mean of {len(TASKS)}", *map(shown, results.means)]]
     rows += [[f"{task} ({TASKS[task].metric})", *map(shown, some)] for task, some in results.by_task.items()]
-    lines += markdown(["task", *(f"`{name}`" for name in COMPARED)], rows)
+    heads = [f"`{name}`{more}" for more in ("", " at equal learning rates") for name in COMPARED]
+    lines += markdown(["task", *heads], rows)
+    ones = [(name, [one for task in TASKS for one in results.collapsed(task, name)]) for name in grid.PRIMARY]
+    told = ", ".join(f"`{name}` {sum(some)} of {len(some)}" for name, some in ones)
+    lines += [f"Collapsed models (more than 99 % of their answers are one class): {told}.", ""]
     lines += [f"![Gain by task and method, with its price]({FIGURE}.svg)", ""] if results.has_gain else []
     lines += ["## Under attack, and on other texts (secondary)", ""]
     rows = [[f"`{name}`", *map(shown, elsewhere(results, name)), results.price(name)] for name in COMPARED]
@@ -159,13 +168,8 @@ def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
     found = [(name, [results.gain(task, name) for task in GRID["secondary"]]) for name in grid.OTHERS]
     rows = [[f"`{name}`", *map(shown, some), results.price(name)] for name, some in found]
-    lines = ["## Other methods: gain over `standard` (secondary)", ""]
-    lines += markdown(["method", *GRID["secondary"], PRICE], rows)
-    controls = {name: grid.control(name, results.chosen) for name in COMPARED}
-    found = [(name, [results.gain(task, name, base=controls[name]) for task in TASKS]) for name in COMPARED]
-    rows = [[f"`{name}`", shown(mean_of(some)), *map(shown, some)] for name, some in found]
-    lines += ["## Gain over `standard` with the method's learning rate (secondary)", ""]
-    lines += markdown(["method", f"mean of {len(TASKS)}", *TASKS], rows)
+    table = markdown(["method", *GRID["secondary"], PRICE], rows)
+    lines = ["## Other methods: gain over `standard` (secondary)", "", *table]
     for task in TASKS:
         rows = [scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
         heads = ["method", "seeds", "of one class", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
@@ -193,8 +197,7 @@ def scores(results: Results, task: str, method: str) -> list[str]:
         numbers.append([float(gains.score(one.sum(0))) for one in attacked if one is not None])
     digits = (2, 3, 3, 3, 1, 1, 1)
     means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
-    collapsed = sum(np.bincount(said.argmax(1)).max() > ALL * len(said) for said, _ in each)
-    return [f"`{method}`", str(len(found)), str(collapsed), *means]
+    return [f"`{method}`", str(len(found)), str(sum(results.collapsed(task, method))), *means]
 
 
 def settings(results: Results) -> list[list[str]]:
@@ -255,16 +258,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def write(options: argparse.Namespace) -> None:
-    results = Results(options.records)
-    if results.has_gain:
+    if (results := Results(options.records)).has_gain:
         draw(results, options.pages / FIGURE)
     for page, lines in (("DETAILS", details), ("RESULTS", summary)):
         write_between(options.pages / f"{page}.md", "\n".join(lines(results) if results.records else [NONE]))
 
 
 def main() -> int:
-    options = parser().parse_args()
-    return exit_status(lambda: write(options))
+    return exit_status(lambda: write(parser().parse_args()))
 
 
 if __name__ == "__main__":
