@@ -22,7 +22,7 @@ from setuptools.command.editable_wheel import editable_wheel
 PTH = "fairseq_adv_compat.pth"
 CORPUS = ["zstandard>=0.19"]
 PLOTS = ["matplotlib>=3.6"]
-ATTACKS = ["nltk>=3.9"]
+ATTACKS = ["nltk>=3.9.2"]  # reads a tagger from any folder
 DATASETS = ["datasets>=2.20"]
 DOCS = ["mkdocs-material>=9.7", "mkdocstrings[python]>=0.30", "ruff"]
 SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
@@ -188,7 +188,7 @@ setup(
         "safetensors",
         "sentencepiece>=0.1.97",
         "tiktoken",
-        "tokenizers",
+        "tokenizers>=0.15.2",  # earlier ones read "[SEP]" in a text as the token
         "tqdm",
     ],
     extras_require={

@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--emulate",
         action="store_true",
-        help="run on a pretended GPU (tests/emulated_gpu), which has no kernels of its own",
+        help="run on an emulated GPU (tests/emulated_gpu), which has no kernels of its own",
     )
     add(
         "--into",
@@ -176,7 +176,7 @@ def _legend(results: Results) -> list[str]:
         "(LayerDrop: with LayerDrop); it ran, and changed the weights."
     )
     emulated = (
-        "emulated: as ✓, with fairseq's and this project's code for GPUs on a pretended one, "
+        "emulated: as ✓, with fairseq's and this project's code for GPUs on an emulated one, "
         "`tests/emulated_gpu`: a CPU that refuses what a GPU refuses, but has none of its kernels."
     )
     rows = ["", emulated] if any(found["emulated"] for found in results.values()) else []

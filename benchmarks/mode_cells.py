@@ -183,7 +183,7 @@ def configuration(cell: Cell, plugin: Path, save: Path, start: Path | None, cpu:
 
 
 def program(name: str, emulated: bool = False) -> list[str]:
-    """A console script of fairseq from the running Python's environment; ``emulated``: on a pretended GPU."""
+    """A console script of fairseq from the running Python's environment; ``emulated``: on an emulated GPU."""
     if emulated:
         return [sys.executable, str(EMULATED), name]
     script = Path(sys.executable).with_name(name)
@@ -204,7 +204,7 @@ def commands(
         folder: an existing folder.
         port: a free port, through which two processes connect.
         gpus: how many there are; two processes share a single one.
-        emulated: it is a pretended one.
+        emulated: it is an emulated one.
     """
     if cell.workers == 1:
         return [_command(cell, config, data, folder, emulated)]

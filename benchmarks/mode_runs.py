@@ -1,6 +1,6 @@
 """Runs cells of the mode matrix and keeps their results in a folder.
 
-``OUT/cells/NAME.json`` is a cell's result, ``OUT/emulated/NAME.json`` its result on a pretended GPU,
+``OUT/cells/NAME.json`` is a cell's result, ``OUT/emulated/NAME.json`` its result on an emulated GPU,
 ``OUT/references/*.pt`` a reference's change in weights, ``OUT/logs`` the output of the processes,
 ``OUT/data`` the data that all of them train on, and ``OUT/start.pt`` the checkpoint that they start from.
 """
@@ -59,7 +59,7 @@ class Machine:
         gpus: how many there are.
         device: its name.
         torch: the version of torch.
-        emulated: whether the GPU is a pretended one.
+        emulated: whether the GPU is an emulated one.
     """
 
     cuda: bool
@@ -74,9 +74,9 @@ class Machine:
 
 
 def this_machine(emulated: bool = False) -> Machine:
-    """This machine with its GPU, or with the CPU if it has none, or with a pretended GPU."""
+    """This machine with its GPU, or with the CPU if it has none, or with an emulated GPU."""
     if emulated:
-        return Machine(True, 1, "pretended GPU", torch.__version__, emulated)
+        return Machine(True, 1, "emulated GPU", torch.__version__, emulated)
     cuda = torch.cuda.is_available()
     name = torch.cuda.get_device_name(0) if cuda else "CPU"
     return Machine(cuda, torch.cuda.device_count() if cuda else 0, name, torch.__version__)

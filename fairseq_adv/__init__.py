@@ -8,6 +8,7 @@ imports that. :func:`load` loads a trained model for prediction.
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,8 @@ def __getattr__(name: str) -> Any:
     if name not in _MOVED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MOVED[name]
+    if module == f"fairseq_adv.{name}" and sys._getframe(1).f_code.co_name == "_handle_fromlist":
+        raise AttributeError(name)  # `from fairseq_adv import tasks` asks, and then imports the module itself
     warnings.warn(
         f"fairseq_adv.{name} without importing it: use `import {module}`, or `import fairseq_adv.plugin` to "
         "set up fairseq. This will fail in version 0.4.",

@@ -90,7 +90,6 @@ export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
 convert() {
-    [ ! -f "$out/encoder-$name/model.pt" ] || return 0
     [ -n "$encoder" ] || { encoder=$out/minilm-hf && fairseq-adv fetch minilm "$encoder"; } || return
     fairseq-adv convert "$encoder" "$out/encoder-$name"
 }

@@ -1,4 +1,4 @@
-"""A command of fairseq on the pretended GPU: ``python emulated_command.py fairseq-train WORD...``.
+"""A command of fairseq on the emulated GPU: ``python emulated_command.py fairseq-train WORD...``.
 
 ``benchmarks/gpu_matrix.py --emulate`` starts it.
 """

@@ -51,7 +51,7 @@ filled in unless you pass them:
     processor has products of bf16 numbers (see fairseq-adv doctor) bf16 autocast, else fp32, as
     --precision fp32 asks for; a run that resumes keeps its precision, on whatever processor
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
-  --lr 5e-05, or with an encoder narrower than 768 the method's own, from 5e-05 to 4e-04
+  --lr 5e-05, or with an encoder narrower than 768 the method's own, up to 2e-04
   --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates
   --batch-size 16 (multiple choice: 8) --required-batch-size-multiple 1 --shorten-method truncate
   --max-epoch 3 (not with --max-update; freeat, which makes several updates of each mini-batch: as many

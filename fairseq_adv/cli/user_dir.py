@@ -33,6 +33,13 @@ def load_user_dir(folder: str) -> None:
         raise DataError(
             f"--user-dir {folder}: no such folder. Pass the folder of your methods, or leave it out"
         ) from error
+    except ImportError as error:
+        if os.path.basename(theirs) != fairseq_adv.__name__:
+            raise
+        raise DataError(
+            f"--user-dir {folder}: a second fairseq_adv, beside the one in {ours}. Leave --user-dir out, or "
+            "install that one"
+        ) from error
 
 
 def user_dir_options(parser: VerbParser) -> None:

@@ -291,12 +291,19 @@ def _precision(dtype: torch.dtype) -> dict[str, Any]:
 def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
     """transformers' configuration of a description."""
     try:
+        import transformers
         from transformers import CONFIG_MAPPING
         from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as encoders
+        from transformers.utils import is_torch_available
     except ImportError as error:
         raise DataError(
             f"--arch hf_encoder needs transformers ({error}): pip install 'fairseq_adv[hf]'"
         ) from error
+    if not is_torch_available():  # transformers 5 needs 2.6, 4.57 needs 2.1
+        raise DataError(
+            f"transformers {transformers.__version__} needs a newer torch than {torch.__version__}. Install "
+            "one, or convert the encoder (fairseq-adv convert)"
+        )
     kind = description["config"].get("model_type")
     if not isinstance(kind, str) or kind not in encoders or kind in _REFUSED:
         raise DataError(f"{where}: model_type is {kind!r:.40}, no encoder of text that this transformers has")

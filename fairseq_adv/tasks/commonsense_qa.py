@@ -1,5 +1,5 @@
 """CommonsenseQA: ``<s> Q: question </s> A: choice </s>`` for each of five choices (FreeLB, 4.2; fairseq's
-recipe).
+recipe). Documents that were retrieved for a choice, or another context, come before the question.
 """
 
 from dataclasses import dataclass
@@ -21,4 +21,4 @@ class CommonsenseQATask(MultipleChoiceTask):
     """The official jsonl files; ``test`` has no answers."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
-        return "", f"Q: {question.stem}", f"A: {choice.text}"
+        return choice.context, f"Q: {question.stem}", f"A: {choice.text}"

@@ -23,4 +23,4 @@ class QNLIRankingTask(MultipleChoiceTask):
     """Two sentences per question. A question with only one sentence can only be used for prediction."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
-        return "", f"Q: {question.stem}", f"A: {choice.text}"
+        return choice.context, f"Q: {question.stem}", f"A: {choice.text}"

@@ -45,7 +45,7 @@ def row(text: str, *begin: str) -> list[str]:
     return [field.strip() for field in lines[0].split("|")[3:-1]]
 
 
-@pytest.mark.slow  # test_cells_on_the_pretended_gpu runs and compares two
+@pytest.mark.slow  # test_cells_on_the_emulated_gpu runs and compares two
 def test_cells_run_once_and_a_broken_method_fails(
     tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +88,7 @@ def test_cells_run_once_and_a_broken_method_fails(
     ("method", "words"),
     [("freelb", ["--precisions", "fp16", "--modes", "single"]), *(slow(name, []) for name in METHODS)],
 )
-def test_cells_on_the_pretended_gpu(tmp_path: Path, main: ScriptMain, method: str, words: list[str]) -> None:
+def test_cells_on_the_emulated_gpu(tmp_path: Path, main: ScriptMain, method: str, words: list[str]) -> None:
     """Nightly in every precision and mode."""
     done = main(tmp_path, "--emulate", "--methods", method, *words)
     assert done.returncode == 0, done.stderr
@@ -113,12 +113,12 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
         "pgd-amp-pytorch_ddp": {**gpu, "state": "failed", "why": "RuntimeError: a | b"},
         "smart-amp-single": {**gpu, "state": "refused", "why": "error: --store-ema"},
     }
-    pretended = {"cuda": True, "device": "pretended GPU", "torch": "2.2", "state": "ok", "distance": 1e-3}
+    emulated = {"cuda": True, "device": "emulated GPU", "torch": "2.2", "state": "ok", "distance": 1e-3}
     emulated = {
-        "standard-fp32-update-freq": pretended,  # it has been run as well
-        "pgd-fp16-single": pretended,
-        "smart-fp16-single": {**pretended, "state": "failed", "why": "RuntimeError: c"},
-        "noise-fp32-single": {**gpu, "device": "pretended GPU", "torch": "2.2", "state": "reference"},
+        "standard-fp32-update-freq": emulated,  # it has been run as well
+        "pgd-fp16-single": emulated,
+        "smart-fp16-single": {**emulated, "state": "failed", "why": "RuntimeError: c"},
+        "noise-fp32-single": {**gpu, "device": "emulated GPU", "torch": "2.2", "state": "reference"},
     }
     where = {
         **{f"cells/{k}": v for k, v in made.items()},
@@ -149,7 +149,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     assert "emulated: as ✓" in done.stdout
     assert row(done.stdout, "`--amp` on CPUs (bf16 autocast)", "all 5")[0] == missing
     assert "- [2] error: --store-ema" in done.stdout and "- [3] RuntimeError: a \\| b" in done.stdout
-    assert "run on: CPU (torch 2.0), H200 (torch 2.1), pretended GPU (torch 2.2)" in done.stdout
+    assert "run on: CPU (torch 2.0), H200 (torch 2.1), emulated GPU (torch 2.2)" in done.stdout
     assert "fp32: largest distance 3.0e-06" in done.stdout and "tolerance 0.0001" in done.stdout
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
@@ -160,7 +160,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     states = dict(line.split(maxsplit=1) for line in listed.stdout.splitlines())
     assert len(states) == 2 * 6 * len(methods)
     assert states["pgd-amp-pytorch_ddp"] == "failed (H200, torch 2.1)"
-    assert states["pgd-fp16-single"] == "ok (pretended GPU, torch 2.2)"
+    assert states["pgd-fp16-single"] == "ok (emulated GPU, torch 2.2)"
     assert states["pgd-fp16-layerdrop"] == "not yet run (needs a GPU)"
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from fairseq.tasks import TASK_REGISTRY
-from support import all_verbs, command, run_command, run_from_scratch
+from support import all_verbs, command, run_command, run_from_scratch, write_encoder
 
 import fairseq_adv.cli
 from fairseq_adv.cli import doctor
@@ -81,6 +81,26 @@ def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
         "print('freelb' in criterions.CRITERION_REGISTRY)"
     )
     assert run_command(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
+
+
+def test_a_second_fairseq_adv_is_no_user_dir(tmp_path: Path) -> None:
+    (tmp_path / "fairseq_adv").mkdir()
+    (tmp_path / "fairseq_adv" / "__init__.py").write_text("raise SystemExit('its code was run')\n")
+    (tmp_path / "train.tsv").write_text("Rome B-LOC\n")
+    encoder = ("--encoder", str(write_encoder(tmp_path / "encoder")))
+    done = python_cli("train", str(tmp_path), *encoder, "--user-dir", str(tmp_path / "fairseq_adv"))
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert f"error: --user-dir {tmp_path}/fairseq_adv: a second fairseq_adv, beside the one in" in done.stderr
+
+
+def test_importing_a_package_of_it_is_no_use_of_an_old_attribute() -> None:
+    """Python asks for the attribute first, and imports the package where there is none."""
+    code = "from fairseq_adv import optim; import fairseq_adv; print(fairseq_adv.optim is optim)"
+    done = run_from_scratch(sys.executable, "-W", "error", "-c", code)
+    assert done.stdout == "True\n", done.stderr
+    code = "import fairseq_adv; fairseq_adv.optim"
+    done = run_from_scratch(sys.executable, "-W", "error", "-c", code)
+    assert "fairseq_adv.optim without importing it" in done.stderr
 
 
 def test_a_removed_verb_names_what_replaces_it(capsys: pytest.CaptureFixture[str]) -> None:

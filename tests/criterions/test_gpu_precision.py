@@ -27,7 +27,7 @@ def started(
     folder: Path, monkeypatch: pytest.MonkeyPatch, method: str = "freelb", *words: str,
     cuda: bool = True, capability: tuple[int, int] = (9, 0),
 ) -> SimpleNamespace:  # fmt: skip
-    """A run on a pretended GPU that has looked for its checkpoint, as fairseq does before updates."""
+    """A run on an emulated GPU that has looked for its checkpoint, as fairseq does before updates."""
     run = build(train_args(write_task(folder), None, method, *METHODS.get(method, []), *words))
     run.trainer.cuda = cuda
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)

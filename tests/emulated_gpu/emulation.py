@@ -21,7 +21,7 @@ GIGABYTE = 2**30
 
 
 class Emulation:
-    """The pretended GPU.
+    """The emulated GPU.
 
     Attributes:
         generator: its random numbers.

@@ -1,4 +1,4 @@
-"""What the pretended GPU has seen: waits of the host, with their places in the code, and operations."""
+"""What the emulated GPU has seen: waits of the host, with their places in the code, and operations."""
 
 from __future__ import annotations
 

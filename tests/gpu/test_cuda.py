@@ -1,4 +1,4 @@
-"""On a GPU: ``python -m pytest -m gpu tests/gpu``. Where there is none, on the pretended one."""
+"""On a GPU: ``python -m pytest -m gpu tests/gpu``. Where there is none, on the emulated one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OWN = {"tavat": 1, "infobert": 1}  # which words the update had; the seed of its
 
 @pytest.fixture(autouse=True)
 def gpu() -> Iterator[None]:
-    """A GPU, if need be a pretended one."""
+    """A GPU, if need be an emulated one."""
     if torch.cuda.is_available():
         yield
         return

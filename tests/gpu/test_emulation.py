@@ -1,4 +1,4 @@
-"""The pretended GPU: it refuses and counts what a GPU would, computes as the CPU does, leaves no trace."""
+"""The emulated GPU: it refuses and counts what a GPU would, computes as the CPU does, leaves no trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every method on every objective on the pretended GPU: no operation mixes devices, few make the host wait.
+"""Every method on every objective on the emulated GPU: no operation mixes devices, few make the host wait.
 
 The bounds are in ``updates.py``, beside each method and each objective.
 """

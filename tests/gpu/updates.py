@@ -1,4 +1,4 @@
-"""Updates of fairseq's trainer on the pretended GPU, and how often each may make the host wait."""
+"""Updates of fairseq's trainer on the emulated GPU, and how often each may make the host wait."""
 
 from __future__ import annotations
 

@@ -65,8 +65,8 @@ def folder_with(tmp_path: Path, row: dict[str, object], **splits: dict[str, obje
 def test_layout_of_question_and_answer(tmp_path: Path, task: str) -> None:
     run = build(train_args(folder_with(tmp_path, ROW), None, "standard", task=task))
     assert rows_of(run) == [
-        "<s> q : w1 w2 ? </s> a : w3 </s>", "<s> q : w1 w2 ? </s> a : w4 w5 </s>", "<s> q : w1 w2 ? </s> a "
-        ": w6 </s>",
+        "<s> w8 w9 </s> q : w1 w2 ? </s> a : w3 </s>", "<s> q : w1 w2 ? </s> a : w4 w5 </s>",
+        "<s> q : w1 w2 ? </s> a : w6 </s>",
     ]  # fmt: skip
     sample = batch(run, [0])
     assert sample["target"].tolist() == [1] and run.task.dataset("train").examples[0].id == "one"

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.split_files import SPLITS, is_split
+from fairseq_adv.data.tables.split_files import SPLITS, is_split, split_named
 from fairseq_adv.data.tables.table_files import PlacedRow
 
+logger = logging.getLogger(__name__)
 _SAVED = ("dataset_dict.json", "state.json")  # in folders written by the library's save_to_disk
 
 
 def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[PlacedRow]]:
-    """The rows of the splits train, valid and test, if they exist. No code from the data set is run.
+    """The rows of the splits train, valid and test, if they exist; the log names others. No code from the
+    data set is run.
 
     ``ClassLabel`` columns get the names of the classes; -1, "not labelled", becomes ``None``.
 
@@ -41,14 +44,17 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[Plac
             f"--dataset {name}: {' '.join(str(error).split()) or type(error).__name__}"
         ) from error
     found = loaded if isinstance(loaded, dict) else {"train": loaded}
-    splits = {}
+    chosen = {}
     for split in SPLITS:
-        theirs = next((name for name in found if is_split(name, split)), None)
-        if theirs is not None:
-            splits[split] = _rows(f"{name}, split {theirs}", found[theirs])
-    if "train" not in splits:
+        named = [one for one in found if is_split(one, split)][:1]
+        named = named or [one for one in found if split_named(Path(one)) == split]  # validation_matched
+        if len(named) == 1:
+            chosen[split] = named[0]
+    if "train" not in chosen:
         raise DataError(f"--dataset {name}: no split train found. Its splits: {', '.join(found)}.")
-    return splits
+    if unread := [one for one in found if one not in chosen.values()]:
+        logger.info("--dataset %s: not read: %s", name, ", ".join(unread))
+    return {split: _rows(f"{name}, split {theirs}", found[theirs]) for split, theirs in chosen.items()}
 
 
 def _rows(where: str, dataset: Any) -> Iterator[PlacedRow]:

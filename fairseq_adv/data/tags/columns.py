@@ -78,14 +78,13 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
     rows: Rows = []
     columns, comments, is_open = 0, 0, False
     word = first_word(text_lines(path))
-    usual = 0 if word and is_tag(word[-1]) else len(word)  # a word ends in a tag, so that no comment is one
     for line, text in enumerate(text_lines(path), start=1):
         text = text.lstrip("\ufeff") if line == 1 else text
         cells = cells_of(text)
         if not cells or cells[0] == DOCUMENT:
             is_open = False
             continue
-        if not is_open and is_comment(text, cells, usual):
+        if not is_open and is_comment(text, cells, word):
             comments += 1
             continue
         columns = columns or len(cells)
@@ -106,24 +105,33 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
 
 
 def first_word(lines: Iterable[str]) -> List[str]:
-    """The columns of the first line that is a word for certain: it doesn't begin with #, or ends in a tag.
-    Empty if there is none."""
-    rows = (cells_of(line.lstrip("\ufeff")) for line in lines)
-    words = (cells for cells in rows if cells and cells[0] != DOCUMENT)
-    return next((cells for cells in words if cells[0][:1] != "#" or is_tag(cells[-1])), [])
+    """The columns of the first line that is a word for certain: it doesn't begin with #. If all do, those of
+    the first that ends in a tag. Empty if there is none."""
+    tagged: List[str] = []
+    for line in lines:
+        cells = cells_of(line.lstrip("\ufeff"))
+        if cells and cells[0] != DOCUMENT:
+            if cells[0][:1] != "#":
+                return cells
+            tagged = tagged or (cells if is_tag(cells[-1]) else [])
+    return tagged
 
 
-def is_comment(line: str, cells: List[str], columns: int) -> bool:
+def is_comment(line: str, cells: List[str], word: List[str]) -> bool:
     """Whether a line before a sentence is a comment, such as CoNLL-U's ``# sent_id = 1``, and not a word, as
     ``#Berlin`` and a part of speech are.
 
     Args:
         cells: of the line.
-        columns: of the file's words; 0 if a number of columns tells nothing.
+        word: the columns of a word of the file.
     """
-    if len(cells) < 2 or cells[0][:1] != "#" or is_tag(cells[-1]):
+    if len(cells) < 2 or cells[0][:1] != "#":
         return False
-    return line.startswith("# ") or ("\t" not in line and len(cells) != columns)
+    is_as_wide = len(cells) == len(word)
+    if is_tag(cells[-1]):  # as the last word of ``# text = Take the I-95`` is
+        return "\t" not in line and not is_as_wide
+    # Where words end in a tag, a line that doesn't is none, however many columns it has.
+    return line.startswith("# ") or ("\t" not in line and (not is_as_wide or is_tag(word[-1])))
 
 
 def cells_of(line: str) -> List[str]:

@@ -117,7 +117,7 @@ def _tagger(folder: Path) -> Tagger:
     try:
         from nltk.tag.perceptron import PerceptronTagger
     except ImportError as error:
-        raise DataError("--tagger needs nltk: pip install nltk") from error
+        raise DataError("--tagger needs nltk: pip install 'fairseq_adv[attacks]'") from error
     tagger = PerceptronTagger(load=False)
     # nltk itself only reads these from its own folders.
     params = [_json(folder / f"{_TAGGER}.{part}.json", fits) for part, fits in _TAGGER_PARTS.items()]

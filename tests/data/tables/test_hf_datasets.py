@@ -58,6 +58,21 @@ def test_splits_and_names_of_classes(library: Any) -> None:
     assert asked == [(("imdb", "plain"), {"trust_remote_code": False})]
 
 
+def test_a_split_may_have_its_name_among_other_words(library: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """MultiNLI's, in GLUE. Where several may be meant, none is taken."""
+    names = ["train", "validation_matched", "validation_mismatched", "test_r1", "test_r2"]
+    library.load_dataset = lambda *_, **__: {name: rows(0) for name in names}
+    with caplog.at_level("INFO", "fairseq_adv"):
+        splits = load_splits("glue", "mnli")
+    assert {split: next(found)[0] for split, found in splits.items()} == {
+        "train": "glue, split train: row 1", "valid": "glue, split validation_matched: row 1",
+    }  # fmt: skip
+    assert caplog.messages == ["--dataset glue: not read: validation_mismatched, test_r1, test_r2"]
+    library.load_dataset = lambda *_, **__: {"train_r1": rows(0), "train_r2": rows(0)}
+    with pytest.raises(DataError, match=r"no split train found\. Its splits: train_r1, train_r2\."):
+        load_splits("anli")
+
+
 def test_a_folder_that_the_library_saved(library: Any, tmp_path: Path) -> None:
     (tmp_path / "state.json").touch()
     library.load_from_disk = lambda name: rows(0) if name == str(tmp_path) else None

@@ -54,6 +54,9 @@ def test_comments_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptur
         ("#a\tNN\n#b\tNN\n", "#a", 0),
         ("#end document\n#begin document (a b); part 1\nBerlin B-LOC\n", "Berlin", 2),  # words end in tags
         ("#id = 5\nBerlin NNP B-LOC\n", "Berlin", 1),
+        ("# text = Take the I-95\nTake B-V\n", "Take", 1),  # ends as a tag does
+        ("#text = an E-mail\nan\tDT\n", "an", 1),
+        ("#a B-LOC\n#b I-LOC\n", "#a", 0),
     ],
 )
 def test_a_first_word_with_a_hash_is_no_comment(
