@@ -32,7 +32,7 @@ def load(
 
     ``load("out/run/checkpoint_best.pt").predict(["a text"])`` returns a list of ``Prediction``, each with
     ``label`` and ``probabilities``, or ``value`` for a regression. ``precision="bf16"`` computes in bf16
-    autocast, faster on processors with products of bf16 numbers. For the other arguments see
+    autocast, faster on a GPU and on processors with bf16 instructions. For the other arguments see
     :func:`fairseq_adv.evaluation.predict.loading.load`.
 
     The first call registers this project's tasks, models and criterions with fairseq, and patches how fairseq

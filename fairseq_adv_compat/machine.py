@@ -1,4 +1,4 @@
-"""What this machine offers: products of bf16 numbers, and huge pages. Imports neither torch nor fairseq."""
+"""What this machine offers: bf16 instructions, and huge pages. Imports neither torch nor fairseq."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")  # of Linux, x86 and ARM
-# Its line that lists what the processor can do -> the words there that stand for products of bf16 numbers.
+# Its line that lists what the processor can do -> the words there that stand for bf16 instructions.
 _BF16 = {"flags": ("avx512_bf16", "amx_bf16"), "Features": ("bf16",)}
 _HUGE_PAGES = "THP_MEM_ALLOC_ENABLE"  # torch: c10/core/impl/alloc_cpu.cpp
 

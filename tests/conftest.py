@@ -19,7 +19,7 @@ from fairseq_adv_compat import machine, newer_versions  # noqa: E402
 # pytest's import hook takes the modules of hydra, which is a plug-in of pytest, before the .pth's hook can.
 newer_versions.prepare_python(pytest)
 
-# fairseq-adv train makes the same runs on every machine: those without products of bf16 numbers. The tests of
+# fairseq-adv train makes the same runs on every machine: those without bf16 instructions. The tests of
 # --precision name others.
 machine.CPUINFO = Path(os.devnull)
 

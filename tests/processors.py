@@ -1,4 +1,4 @@
-"""Machines with and without products of bf16 numbers, whatever this one has."""
+"""Machines with and without bf16 instructions, whatever this one has."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CPU, ROUNDING = torch.device("cpu"), 2.0**-8  # half of the last of bf16's 8 bit
 
 @pytest.fixture
 def without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A processor without bf16 products, whatever this one is."""
+    """A processor without bf16 instructions, whatever this one is."""
     (tmp_path / "cpuinfo").write_text(NONE)
     monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
 

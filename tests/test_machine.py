@@ -1,4 +1,4 @@
-"""What /proc/cpuinfo says of products of bf16 numbers, and huge pages for large tensors."""
+"""What /proc/cpuinfo says of bf16 instructions, and huge pages for large tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_flags_of_a_processor(
 ) -> None:
     monkeypatch.setattr(machine, "CPUINFO", write_cpuinfo(tmp_path / "cpuinfo", layout, flags))
     assert machine.bf16_products() == found
-    assert doctor._processor().value.startswith(f"{found}: " if found else "no products of bf16 numbers")
+    assert doctor._processor().value.startswith(f"{found}: " if found else "no bf16 instructions")
 
 
 def test_a_system_without_that_file_or_with_an_odd_one(

@@ -214,8 +214,10 @@ class FloodSearch:
         if self.cfg.log_interval > self.cfg.accordance_interval:
             logger.warning(
                 "--log-interval %d is longer than --accordance-interval %d: each line of the log has only "
-                "the last measurement before it, so a figure of the accordance will lack the others",
+                "the last measurement before it, so a plot of the accordance will lack the others. Pass "
+                "--log-interval %d or less",
                 self.cfg.log_interval,
+                self.cfg.accordance_interval,
                 self.cfg.accordance_interval,
             )
         if self.level.fixed is None:

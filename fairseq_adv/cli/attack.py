@@ -56,8 +56,9 @@ def attack_options(parser: VerbParser) -> None:
     add_unit(parser)
     add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 4)")
     add("--steps", type=count, default=20, help="number of ascent steps")
-    add("--loss", choices=LOSSES, default=LOSSES[0], help="what the steps raise: the training's loss, or "
-        "the margin of the logits, which over-confidence doesn't blunt (for tasks with classes)")  # fmt: skip
+    add("--loss", choices=LOSSES, default=LOSSES[0], help="what the steps increase: cross-entropy, the "
+        "training loss, or margin, the highest wrong logit minus the right one, whose gradient doesn't "
+        "vanish for an over-confident model (for tasks with classes)")  # fmt: skip
     add("--start", type=not_negative, default=0.0, help="m of the random start; 0: start at the clean text")
     add("--seed", type=whole, default=1, help="seed of the random start")
     add_shared(add, "--batch-size", default=32)
@@ -130,7 +131,8 @@ def _word_options(parser: VerbParser) -> None:
 
     add = parser.add_argument_group("data").add_argument
     add_columns(add)
-    add_shared(add, "--label-map", help="such as 0=neg 1=pos")
+    add_shared(add, "--label-map", help="the model's class for each label in the file, if the names differ, "
+        "such as 0=neg 1=pos")  # fmt: skip
     add("--side", choices=SIDES,
         help="which words may change: first text of a pair, second text, or both; for questions: the "
         "question, the documents or the choices (default: second; question)")  # fmt: skip

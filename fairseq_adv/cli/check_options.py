@@ -63,7 +63,9 @@ def check_command(command: Sequence[str], options: TrainOptions) -> None:
                 _no_option(word.partition("=")[0], criterion, list(parser._option_string_actions))
             )
     if unknown:
-        raise DataError(f"{unknown[0]}: belongs to no option. Leave it out, or quote the value before it")
+        raise DataError(
+            f"{unknown[0]}: belongs to no option. Leave it out, or put the option's whole value in quotes"
+        )
     asynchronous = "--write-checkpoints-asynchronously"
     if options.has(asynchronous) and find_spec("iopath") is None:  # fairseq would end with status 0
         raise DataError(f"{asynchronous} needs iopath: pip install iopath. Or leave the option out")
@@ -104,7 +106,8 @@ def _no_option(option: str, criterion: str, known: Sequence[str]) -> str:
     field = option[2:].replace("-", "_")
     owners = sorted(name for name, method in methods().items() if field in method.own_options())
     if owners:
-        return f"{option}: an option of {', '.join(owners)}, not of {criterion}. Choose one with --criterion"
+        listed = ", ".join(owners)
+        return f"{option}: an option of {listed}, not of {criterion}. Leave it out, or change --criterion"
     method = methods().get(criterion)
     own = [] if method is None else [f"--{name.replace('_', '-')}" for name in sorted(method.own_options())]
     all_known = [*_OWN, *known]

@@ -43,8 +43,8 @@ def corpus_options(parser: VerbParser) -> None:
     add("--valid", type=Path, nargs="+", default=[], metavar="FILE", help="validation text, goes to shard0")
     add("--test", type=Path, nargs="+", default=[], metavar="FILE", help="test text, goes to shard0")
     add("--documents", choices=["blank-line", "line"], default="blank-line",
-        help="what ends a document: a blank line, or every line, after which an empty row is added. A file "
-        "that doesn't end in a blank line continues in the next one, as with cat")  # fmt: skip
+        help="what ends a document. blank-line: a blank line; a file without one at its end continues in the "
+        "next file, as with cat. line: every line, and an empty row is added after it")  # fmt: skip
     add("--drop-empty", action="store_true",
         help="drop blank lines (like fairseq's encoder without --keep-empty); this also drops document "
         "boundaries, except with --documents line")  # fmt: skip
@@ -132,7 +132,7 @@ def _tell_counts(corpus: Corpus, shards: list[int]) -> None:
         print(f"{split}: {counts.rows} rows, {counts.tokens} tokens, {counts.unknown} of them <unk>")
         if counts.replaced:
             print(
-                f"  note: {counts.replaced} U+FFFD mark text that was not UTF-8, or were in the text already"
+                f"  note: {counts.replaced} U+FFFD characters: text was not UTF-8, or had them already"
             )
 
 

@@ -26,8 +26,8 @@ def detect_task(folder: Path) -> str:
     """The task that reads a folder."""
     if folder.is_file():
         raise DataError(
-            f"{folder}: a file, not a folder. fairseq-adv prepare makes a data folder of it; of words with "
-            "tags, and of SQuAD's json, pass the folder that the file is in"
+            f"{folder}: a file, not a folder. Make a data folder from it with fairseq-adv prepare. For words "
+            "with tags, or SQuAD's json, pass the folder that contains the file"
         )
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Pass the data folder as the first argument")

@@ -60,7 +60,7 @@ def doctor_options(parser: VerbParser) -> None:
     parser.add_argument(
         "--disable-pth",
         action="store_true",
-        help=f"take {PTH} out of Python's start, for those who start everything through fairseq-adv",
+        help=f"stop Python from loading {PTH} at startup; only if you run everything through fairseq-adv",
     )
 
 
@@ -173,7 +173,7 @@ def _cuda() -> Finding:
 def _processor() -> Finding:
     flag = bf16_products()
     if not flag:
-        return Finding("processor", "no products of bf16 numbers: fairseq-adv train uses fp32 on the CPU")
+        return Finding("processor", "no bf16 instructions: fairseq-adv train uses fp32 on the CPU")
     told = f"{flag}: fairseq-adv train uses bf16 autocast on the CPU; --precision fp32 turns it off"
     return Finding("processor", told)
 

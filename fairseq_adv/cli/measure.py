@@ -51,7 +51,10 @@ def validate(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.run_logs import IN_BITS
 
     if args.calibrate and args.split.startswith("test"):
-        raise DataError(f"--calibrate --split {args.split}: a temperature is fitted on a validation split")
+        raise DataError(
+            f"--calibrate --split {args.split}: a temperature must not be fitted on a test split. Pass "
+            "another --split, such as valid"
+        )
     found = validation.evaluate(
         args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision, args.calibrate
     )
@@ -82,7 +85,7 @@ def validate(args: argparse.Namespace) -> None:
 COMPARE = """\
 Compares training runs side by side: best dev score, losses in nats, seconds per update.
 
-RUN is the --save-dir of a training run, or a folder of such folders, or a glob pattern; what is no run is
+RUN is the --save-dir of a training run, or a folder of such folders, or a glob pattern; anything else is
 skipped. Runs that differ only in the seed are one row, with means and their 95 % intervals.
 
 A run's train.log is read: fairseq-adv train writes one, fairseq-train with --log-format json --log-file
@@ -143,7 +146,7 @@ def compare(args: argparse.Namespace) -> None:
         raise DataError(f"--curves {args.curves}: pass a file name that ends in .png")
     runs, others = find_runs(args.runs)
     if others:
-        print(f"note: skipped, no runs: {', '.join(map(str, others))}", file=sys.stderr)
+        print(f"note: skipped, not training runs: {', '.join(map(str, others))}", file=sys.stderr)
     found: dict[Path, Summary] = {}
     for run in runs:
         try:

@@ -233,7 +233,7 @@ def _check(args: argparse.Namespace) -> None:
     if not args.input:
         _refuse(args, _OF_INPUT, "needs --input")
     if not args.out and (args.stdin or args.input):
-        _refuse(args, ("json",), "needs --out, as the answers are printed without it")
+        _refuse(args, ("json",), "needs --out: without --out, the answers themselves are printed")
     if not (args.stdin or args.input or args.out):
         raise DataError("--out is missing: pass a folder for the answers")
     if not (args.stdin or args.input):

@@ -45,8 +45,8 @@ def classification_options(parser: VerbParser) -> None:
     add("--config", metavar="NAME", help="configuration of --dataset")
     add_columns(add, required=True)
     add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
-    add("--allow-odd-labels", action="store_true", help="take labels that look like those of a wrong column: "
-        "more than 100 classes, a class with one row, or nearly as many classes as rows")  # fmt: skip
+    add("--allow-odd-labels", action="store_true", help="accept labels that look as if --label named a wrong "
+        "column: more than 100 classes, a class with one row, or nearly as many classes as rows")  # fmt: skip
     _add_checks(parser)
     add_tokenizer(parser)
     add_shared(add, "--max-line-mb", "--overwrite")
@@ -67,7 +67,10 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
 
     texts = (args.text, args.text_pair) if args.text_pair else (args.text,)
     if args.label in texts:
-        raise DataError(f"--label {args.label}: is also the column of a text, which would tell the answer")
+        raise DataError(
+            f"--label {args.label}: is also the column of a text, so the text would give away the answer. "
+            "Pass the column with the labels."
+        )
     if args.text == args.text_pair:
         raise DataError(f"--text-pair {args.text}: is also --text. Pass the column of the second text.")
     columns = Columns(texts, args.label, args.regression)
@@ -286,8 +289,8 @@ def _add_checks(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=whole, default=1, help="seed for choosing those rows")
     parser.add_argument("--refuse-suspicious", action="store_true",
         help="write nothing if texts are empty, only white space or have NUL characters, classes look alike, "
-        "the same text has different labels, or rows of train are also in valid or test (default: count and "
-        "tell them)")  # fmt: skip
+        "the same text has different labels, or rows of train are also in valid or test (default: only count "
+        "them)")  # fmt: skip
 
 
 def _config(args: argparse.Namespace) -> PrepareConfig:

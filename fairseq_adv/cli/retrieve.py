@@ -73,9 +73,11 @@ def documents_options(parser: VerbParser) -> None:
         "--choice-terms",
         choices=["any", "all"],
         default="any",
-        help="a sentence must contain any of the choice's words, or all of them if some sentence does",
+        help="any: retrieve sentences with at least one of the choice's words; all: with all of them, or, if "
+        "there are none, with at least one",
     )
-    add("--longest", type=count, default=300, metavar="N", help="most characters per document")
+    add("--longest", type=count, default=300, metavar="N",
+        help="longest sentence to retrieve, in characters; longer ones are left out")  # fmt: skip
     add("--workers", type=count, default=os.cpu_count() or 1, metavar="N",
         help="number of threads (default: one per core)")  # fmt: skip
     _add_engine(parser)

@@ -33,7 +33,8 @@ def squad_options(parser: VerbParser) -> None:
     add("gold", type=Path, metavar="DATA", help="SQuAD's JSON, with right answers")
     add("predictions", type=Path, metavar="PREDICTIONS", help="JSON: an object from ids to answers")
     add("--null-odds", type=Path, metavar="FILE", help="JSON: an object from ids to odds of having no answer")
-    add("--threshold", type=float, default=1.0, metavar="X", help="higher --null-odds count as no answer")
+    add("--threshold", type=float, default=1.0, metavar="X",
+        help="questions whose odds in --null-odds are above X count as answered with no answer")  # fmt: skip
     add_shared(add, "--json")
 
 

@@ -33,7 +33,8 @@ SHARED: dict[str, dict[str, Any]] = {
         "type": count,
         "default": MAX_LINE_MB,
         "metavar": "MIB",
-        "help": "stop at a longer line or cell. A tokenizer may need 400 times its size in memory",
+        "help": "longest line or cell, in MiB; a longer one is an error. A tokenizer may need 450 times a "
+        "line's size in memory",
     },
     "--overwrite": {
         "action": "store_true",
@@ -42,8 +43,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "--precision": {
         "choices": ("fp32", "bf16"),
         "default": "fp32",
-        "help": "compute in fp32, or in autocast to bf16: less exact, and faster where fairseq-adv doctor "
-        "finds products of bf16 numbers, or on a GPU (default: fp32)",
+        "help": "fp32, or bf16 autocast: less exact, but faster on a GPU and on a CPU with bf16 instructions "
+        "(see fairseq-adv doctor) (default: fp32)",
     },
     "--tokenizer-dir": {
         "type": Path,
@@ -65,7 +66,8 @@ def add_unit(parser: argparse.ArgumentParser) -> None:
     add("--relative", action="store_true",
         help="--epsilon and other sizes are shares of the L2 norm of each example's embeddings: 0.02 "
         "is 2 %%")  # fmt: skip
-    add("--absolute", action="store_true", help="they are lengths in the space of the embeddings")
+    add("--absolute", action="store_true",
+        help="--epsilon and other sizes are L2 lengths, in the units of the embeddings")  # fmt: skip
 
 
 def check_unit(args: argparse.Namespace) -> None:

@@ -43,9 +43,13 @@ def sweep_options(parser: VerbParser) -> None:
         help="a Hugging Face folder, or one that convert wrote",
     )
     add("out", type=Path, metavar="OUT", help="output folder for the runs and RESULTS.md")
-    add("--ratios", type=with_commas, default=[0.005, 0.01, 0.02, 0.04, 0.08], help="epsilon / ||X||")
-    add("--alphas", type=with_commas, default=[0.33], help="alpha / epsilon")
-    add("--starts", type=with_commas, default=[0.5], help="m / epsilon")
+    add("--ratios", type=with_commas, default=[0.005, 0.01, 0.02, 0.04, 0.08],
+        help="epsilon as fractions of ||X||, the mean norm of a training sentence's embeddings, separated by "
+        "commas")  # fmt: skip
+    add("--alphas", type=with_commas, default=[0.33],
+        help="step sizes alpha as fractions of epsilon, separated by commas")  # fmt: skip
+    add("--starts", type=with_commas, default=[0.5],
+        help="m of the random start as fractions of epsilon, separated by commas")  # fmt: skip
     add("--attack-ratio", type=positive,
         help="epsilon / ||X|| of the attack on the results (default: the median of --ratios)")  # fmt: skip
     add("--seeds", type=count, default=2, help="runs per setting, with seeds 1, 2, …")
@@ -55,7 +59,7 @@ def sweep_options(parser: VerbParser) -> None:
     add("--max-epoch", type=count, default=3, help="training epochs")
     add("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
     add("--precision", choices=("auto", "fp32", "bf16"),
-        help="of the trainings, as for fairseq-adv train; the runs without perturbation are then made with "
+        help="precision of the training runs, as for fairseq-adv train; runs without perturbation then use "
         "--criterion standard (default: fp32, with fairseq's own criterion)")  # fmt: skip
     add("--lr", type=positive, default=5e-5, help="learning rate")
     add("--metric", default="accuracy", help="validation metric that selects the best checkpoint")

@@ -47,9 +47,9 @@ filled in unless you pass them:
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
   --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
     --noise-relative or --r3f-relative; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05
-  --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): on a CPU whose
-    processor has products of bf16 numbers (see fairseq-adv doctor) bf16 autocast, else fp32, as
-    --precision fp32 asks for; a run that resumes keeps its precision, on whatever processor
+  --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): bf16 autocast on a CPU
+    with bf16 instructions (see fairseq-adv doctor), else fp32. --precision fp32 turns bf16 off. A run that
+    resumes keeps its precision on any processor
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
   --lr 5e-05, or with an encoder narrower than 768 the method's own, up to 2e-04
   --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates
@@ -63,9 +63,10 @@ filled in unless you pass them:
   --log-file SAVE_DIR/train.log --log-format json --log-interval 20 (freeat: a
     multiple of its steps), which fairseq-adv compare reads
 
-To resume from SAVE_DIR/checkpoint_last.pt, run the same command again; a larger --max-epoch or --max-update
-goes on. A checkpoint made with other options is refused, unless you pass --allow-changed-options;
-docs/cluster.md lists what may change. fairseq-adv options CRITERION lists a criterion's options.
+To resume from SAVE_DIR/checkpoint_last.pt, run the same command again; with a larger --max-epoch or
+--max-update a finished run is trained further. A checkpoint made with other options is refused, unless you
+pass --allow-changed-options; docs/cluster.md lists what may change. fairseq-adv options CRITERION lists a
+criterion's options.
 """
 
 

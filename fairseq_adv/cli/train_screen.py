@@ -127,7 +127,7 @@ class TrainScreen(logging.Handler):
         self._total = count_all_updates(trainer, epoch_itr)
         self._show(describe(trainer, self._encoder, self._total))
         if self._first:
-            self._show(f"goes on after update {self._first:,}")
+            self._show(f"resuming after update {self._first:,}")
         self._show(f"log: {self._log}")
         self._began = self._last = time.monotonic()
         if _has_terminal() and not trainer.cfg.common.no_progress_bar:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions.logs import Log, Logged, Scored, sizes_of
 from fairseq_adv.criterions.method import Method
-from fairseq_adv.criterions.method_options import SHARE_DROPOUT, MethodConfig, option
+from fairseq_adv.criterions.method_options import MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.objectives.base import Sample
@@ -32,7 +32,9 @@ class AscentConfig(MethodConfig):
     adv_start_update: int = option(
         0, "train without perturbation for this many updates first", wanted="pass 0 or more", least=0
     )
-    no_adv_share_dropout: bool = option(False, "don't " + SHARE_DROPOUT)
+    no_adv_share_dropout: bool = option(
+        False, "draw new dropout masks in each pass of an update; otherwise all repeat those of the first"
+    )
 
 
 @dataclass
@@ -72,8 +74,8 @@ class CleanWeightConfig(PerturbationConfig):
 
     adv_clean_weight: float = option(
         0.0,
-        "W, adds W times the loss without perturbation; with --adv-init-mag 0 the first pass gives it, else "
-        "it costs a pass",
+        "W: also train on W times the loss without perturbation. With --adv-init-mag 0 the first pass gives "
+        "that loss; otherwise it costs one more pass per update",
         wanted="pass a finite weight of 0 or more",
         least=0,
     )

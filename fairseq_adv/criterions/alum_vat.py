@@ -83,7 +83,8 @@ class ALUMConfig(MethodConfig):
     vat_relative: bool = option(
         False,
         "--vat-step-size and --vat-epsilon are shares of the size of an example's embeddings: of their root "
-        "mean square entry (l2: of their L2 norm); --vat-init-std is always a share of the former",
+        "mean square entry (l2: of their L2 norm); --vat-init-std is then always a share of the root mean "
+        "square entry",
     )
     vat_share_dropout: str = field(
         default="true",

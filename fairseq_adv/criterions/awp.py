@@ -33,12 +33,13 @@ class AWPConfig(AscentConfig):
     )
     awp_names: str = option(
         "weight",
-        "perturb the weights whose names contain one of these texts, separated by commas; upper and lower "
-        "case are alike. weight: all but biases",
+        "perturb the weights whose names contain one of these texts, separated by commas, in upper or lower "
+        "case; weight: all but biases",
     )
     awp_skip: str = option(
         "",
-        "but not those whose names contain one of these: norm leaves out layer norms, embed embeddings",
+        "leave out the weights whose names contain one of these texts, separated by commas: norm for layer "
+        "norms, embed for embeddings",
     )
 
 
@@ -71,8 +72,8 @@ class WeightPerturbation(Method):
     def __init__(self, cfg: AscentConfig, task: FairseqTask) -> None:
         if str(cfg.ddp_backend) == "fully_sharded":
             raise DataError(
-                f"--ddp-backend fully_sharded with --criterion {cfg._name}: no worker has the weights one by "
-                "one; pass --ddp-backend legacy_ddp or pytorch_ddp"
+                f"--ddp-backend fully_sharded with --criterion {cfg._name}: each worker has only a shard of "
+                "the weights, joined to one tensor. Pass --ddp-backend legacy_ddp or pytorch_ddp"
             )
         super().__init__(cfg, task)
 
@@ -142,8 +143,8 @@ class AWPCriterion(WeightPerturbation):
         if not any(map(self.is_perturbed, trained)):
             skipped = f" --awp-skip {self.cfg.awp_skip}" if self.cfg.awp_skip else ""
             raise DataError(
-                f"--awp-names {self.cfg.awp_names}{skipped}: this leaves no trained weight; their names are "
-                f"such as {trained[0]} and {trained[-1]}"
+                f"--awp-names {self.cfg.awp_names}{skipped}: this leaves no trained weight to perturb. Pass "
+                f"parts of names such as {trained[0]} and {trained[-1]}"
             )
 
 

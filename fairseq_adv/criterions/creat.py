@@ -36,8 +36,8 @@ class CreATConfig(PerturbationConfig):
     )
     creat_tau: float = option(
         1.0,
-        "tau, weight, in the ascent's objective, of the cosine between the encoder's states with and without "
-        "delta",
+        "tau: the ascent steps increase the loss minus tau times the cosine similarity of the encoder's "
+        "states with and without delta",
         wanted="pass a finite weight of 0 or more",
         least=0,
     )

@@ -45,7 +45,7 @@ def reason_not_finite(
     if any(log.get("target_squares", 0) > torch.finfo(torch.float32).max for log in hosted):
         advice.append("smaller targets: the square of one is outside float32")
     elif is_perturbation or (is_first and smaller):
-        advice.append(f"a smaller perturbation ({', '.join(smaller)})")
+        advice.append(f"a smaller perturbation (now {', '.join(smaller)})")
     elif is_first:
         start = cfg.checkpoint.finetune_from_model or "random ones"
         advice.append(f"other weights to start from than {start}: --lr has had no effect yet")
@@ -88,7 +88,7 @@ def _of_the_gradient(model: nn.Module) -> str:
 
 def _lower_rate(cfg: Any) -> str:
     text = f"a lower --lr than {_rates(cfg)}"
-    return text if cfg.optimization.clip_norm > 0 else f"{text}, or --clip-norm 1 (0: nothing is clipped)"
+    return text if cfg.optimization.clip_norm > 0 else f"{text}, or --clip-norm 1 (now 0: no clipping)"
 
 
 def _rates(cfg: Any) -> str:

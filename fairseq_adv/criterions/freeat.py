@@ -188,7 +188,7 @@ def costs_and_intervals(cfg: FreeATConfig) -> list[str]:
     if not cfg.max_update:
         texts.append(
             f"freeat makes {k} updates per group of mini-batches, so an epoch costs as much as {k} standard "
-            f"epochs. For the cost of standard training, divide its --max-epoch by {k}, or pass the same "
+            f"epochs. For the cost of standard training, pass its --max-epoch divided by {k}, or its "
             "--max-update"
         )
     for name in ("log_interval", "save_interval_updates", "validate_interval_updates"):

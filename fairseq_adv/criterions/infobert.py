@@ -34,21 +34,23 @@ class InfoBERTConfig(PerturbationConfig):
 
     infobert_alpha: float = option(
         5e-3,
-        "alpha, weight of the lower bound, between anchored tokens and the sentence",
+        "alpha, weight of the lower bound on the mutual information between anchored tokens and the sentence",
         wanted="pass a finite weight of 0 or more",
         least=0,
     )
     infobert_beta: float = option(
         5e-3,
-        "beta, weight of the upper bound, between tokens in the embedding layer",
+        "beta, weight of the upper bound on the mutual information between tokens in the embedding layer",
         wanted="pass a finite weight of 0 or more",
         least=0,
     )
     infobert_low: float = option(
-        0.5, "c_l: words ranked below this fraction by gradient norm are not anchored"
+        0.5,
+        "c_l, from 0 to 1: the tokens of a row are ranked by gradient norm, the smallest first; the first "
+        "c_l of them are not anchored",
     )
     infobert_high: float = option(
-        0.9, "c_h: words ranked above this fraction by gradient norm are not anchored"
+        0.9, "c_h, from c_l to 1: those from this fraction of the ranking on are not anchored either"
     )
 
 

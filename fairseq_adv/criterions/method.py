@@ -45,7 +45,7 @@ from fairseq_adv.fairseq_patches.optimizer import handle_gradients_together
 from fairseq_adv.fairseq_patches.training_loop import let_criterions_begin_runs, remark_in_the_last_line
 from fairseq_adv.fairseq_patches.workers import end_no_sync_after_an_error
 from fairseq_adv.objectives import build_objective
-from fairseq_adv.objectives.base import Sample
+from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask
@@ -297,7 +297,8 @@ class Method(FairseqCriterion):
                 the checkpoint's run resumes, which may have used version 0.2 of this project.
 
         Raises:
-            DataError: options have changed; see :mod:`fairseq_adv.training.restart`.
+            DataError: options have changed (see :mod:`fairseq_adv.training.restart`), or there is ``--fp16``
+                without a GPU.
         """
         refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
         number_as_before(state, trainer)
@@ -339,6 +340,7 @@ class Method(FairseqCriterion):
             self.objective.check_data()
             self._checked_data = True
         self.objective.check_model(model)
+        refuse_pruning_options(model)
         _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
         if type(self).step is not Method.step and not self.makes_one_pass:
             _refuse_quant_noise(str(self.cfg._name), model)

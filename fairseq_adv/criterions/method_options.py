@@ -16,7 +16,7 @@ CROSSING_CHOICES = ChoiceEnum(list(DIRECTIONS))
 GROUP_CHOICES = ChoiceEnum(list(GROUPS))
 # The help of the options for it, which keep the names and defaults of version 0.2.
 SHARE_DROPOUT = "let every pass of an update repeat the dropout masks of the first"
-OWN_MASKS = "; otherwise, as published, each draws its own, and most of the divergence comes from them"
+OWN_MASKS = "; otherwise each pass draws its own, as published, and most of the divergence comes from dropout"
 
 
 def option(
@@ -61,8 +61,9 @@ class MethodConfig(ObjectiveConfig):
 
     flood_level: Optional[str] = option(
         None,
-        "b, in nats (fairseq logs bits: a logged loss of 0.1 is 0.069 nats); 0 or left out: no flooding; "
-        "auto: found during training, see --flood-crossing",
+        "flood level b, in nats (fairseq logs bits: a logged loss of 0.1 is 0.069 nats): where the mean loss "
+        "is below b, training increases it. 0 or left out: no flooding; auto: b is found during training, "
+        "see --flood-crossing",
     )
     flood_scope: SCOPE_CHOICES = option(  # type: ignore[valid-type]
         "update",
@@ -106,8 +107,8 @@ class MethodConfig(ObjectiveConfig):
     precision: Optional[str] = option(
         None,
         "fp32; bf16: on a CPU --amp (autocast; weights in fp32), on a GPU --bf16; auto: as in the "
-        "checkpoint that the run resumes from, else on a CPU bf16 if the processor has products of bf16 "
-        "numbers, else fp32 (default: fairseq's options decide; fairseq-adv train passes auto)",
+        "checkpoint that the run resumes from, else on a CPU bf16 if the processor has bf16 instructions, "
+        "else fp32 (default: fairseq's options decide; fairseq-adv train passes auto)",
     )
     compile: bool = option(
         False,

@@ -24,8 +24,8 @@ class RDropConfig(MethodConfig):
 
     rdrop_alpha: float = option(
         1.0,
-        "alpha of the paper, weight of the divergence between the two passes; that of the snippet in the "
-        "authors' README is half as large",
+        "alpha of the paper, weight of the divergence between the two passes. For the alpha of the snippet "
+        "in the authors' README, pass twice its value",
         wanted="pass a finite weight of 0 or more",
         least=0,
     )

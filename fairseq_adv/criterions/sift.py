@@ -55,7 +55,11 @@ class SiFTCriterion(ALUMCriterion):
 
     def __init__(self, cfg: SiFTConfig, task: FairseqTask) -> None:
         if cfg.vat_relative:
-            refuse("vat-relative", "", "leave it out: sizes of normalised embeddings are relative already")
+            refuse(
+                "vat-relative",
+                "with --criterion sift",
+                "leave it out; sizes are relative to the normalised embeddings already",
+            )
         super().__init__(cfg, task)
 
     def perturbation(self, batch: MiniBatch) -> Perturbation:

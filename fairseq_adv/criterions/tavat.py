@@ -33,10 +33,10 @@ class TAVATConfig(PerturbationConfig):
 
     tavat_variant: VARIANT_CHOICES = option(  # type: ignore[valid-type]
         "joint",
-        "paper: Algorithm 1, where both perturbations have a ball each; joint: with one ball for their sum, "
-        "as in the authors' code, and FreeLB's start (version 0.2.0 called this paper); released: the "
-        "authors' code, which also divides the perturbations of a mini-batch by their joint norm, adds them "
-        "to the table, and sums the passes",
+        "paper: Algorithm 1; each of the two perturbations has its own ball. joint: one ball for their sum, "
+        "as in the authors' code, and FreeLB's random start (version 0.2.0 called this paper). released: the "
+        "authors' code, which also divides the word perturbations of a mini-batch by their joint norm, adds "
+        "them to the table, and sums the gradients of the passes instead of averaging them",
     )
 
 

@@ -48,7 +48,7 @@ def too_long(where: str, what: str = "the line", limit: Optional[int] = None, hi
     """
     shown = (max_line() if limit is None else limit) >> 20
     return DataError(
-        f"{where}: {what} has more than {shown} MiB.{hint} It must fit in memory. Break it up, or raise "
+        f"{where}: {what} has more than {shown} MiB.{hint} Break it up, or, if memory allows, raise "
         "--max-line-mb (of prepare, predict and corpus)."
     )
 

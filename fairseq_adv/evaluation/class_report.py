@@ -96,7 +96,7 @@ class ClassReport:
                 f"{name:{width}}" + "".join(f"{count:{cell}}" for count in row)
                 for name, row in zip(names, self.confusion.tolist())
             ]
-            return ["rows by their right class (line) and the answer (column):", head, *rows]
+            return ["confusion matrix (line: right class, column: answer):", head, *rows]
         wrong = self.confusion - np.diag(self.confusion.diagonal())
         most = [divmod(int(k), len(names)) for k in np.argsort(-wrong, axis=None, kind="stable")[:_LARGEST]]
         found = [f"  {names[k]}, answered {names[j]}: {wrong[k, j]}" for k, j in most if wrong[k, j]]

@@ -18,7 +18,8 @@ class InferenceConfig:
 
     Attributes:
         batch_size: most examples per mini-batch; ``None``: as ``max_tokens`` allows.
-        max_tokens: maximum number of tokens per mini-batch; ``None``: as ``batch_size`` allows.
+        max_tokens: maximum number of tokens per mini-batch, padding included; ``None``: as ``batch_size``
+            allows, or without one 16384, on a CPU 1024.
         cpu: don't use a GPU.
         fp16: compute in half precision; needs a GPU.
         tokenizer_dir: instead of the one in the checkpoint.

@@ -214,7 +214,10 @@ def load(
     labels = known_labels(state["cfg"])
     trained_on = str(getattr(state["cfg"].task, "data", "") or "")
     if data is None and trained_on == "." and not _updates(state):
-        raise DataError(f"{path}: an encoder as convert wrote it, without data. Pass a checkpoint of train")
+        raise DataError(
+            f"{path}: an encoder written by fairseq-adv convert, not yet trained. Pass a checkpoint written "
+            "by training, or a data folder with --data"
+        )
     changed = {} if data is None else {"data": data}
     # A copy, made by fairseq-adv train: the folder that it came from may be gone, or have another one by now.
     tokenizer = Path(path).parent / FOLDER

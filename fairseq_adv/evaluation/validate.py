@@ -94,9 +94,8 @@ def evaluate(
         needs_classes: refuse a model without classes of texts, for :func:`calibrate`.
 
     Raises:
-        DataError: the split has no examples, or no labels.
-        DataError: the checkpoint's task has no registered objective, or the split is missing.
-        FileNotFoundError: there is no such checkpoint.
+        DataError: there is no such checkpoint, its task has no registered objective, the split is missing, or
+            the split has no examples or no labels.
     """
     trained = load(path, data, [split], cpu, precision)
     criterion = trained.task.build_criterion(trained.cfg.criterion)
@@ -121,7 +120,7 @@ def evaluate(
     if not logs:
         raise DataError(
             f"{data or trained.cfg.task.data}: the split {split!r} has no labels, so there is nothing to "
-            "score. To answer it, use fairseq-adv predict"
+            "score. For predictions, use fairseq-adv predict"
         )
     with metrics.aggregate(new_root=True) as found:
         trained.task.reduce_metrics(logs, criterion)
@@ -139,7 +138,7 @@ def evaluate(
 
 
 def _no_classes(path: str | Path) -> DataError:
-    return DataError(f"--calibrate: {path} has no classes of texts. Leave it out.")
+    return DataError(f"--calibrate: {path} is not a classifier of texts. Leave --calibrate out.")
 
 
 def calibrate(path: Path, validated: Validated, split: str) -> float:

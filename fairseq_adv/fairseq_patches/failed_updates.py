@@ -67,9 +67,9 @@ def _stop(trainer: Trainer, update: int, is_scale: bool = False) -> None:
         return
     log, cfg = trainer.cfg.common.log_file, trainer.cfg.checkpoint
     last = os.path.join(cfg.save_dir, "checkpoint_last.pt")
-    text = f"update {update}: {reason(trainer, is_scale)} The losses before are in {log or 'the log above'}."
+    text = f"update {update}: {reason(trainer, is_scale)} Earlier losses are in {log or 'the log above'}."
     if cfg.restore_file == "checkpoint_last.pt" and os.path.isfile(last):
-        text += f" {last} is from before: the same command would resume from it."
+        text += f" {last} was written before that: the same command would resume from it."
     end_all(text, trainer, status=1)
 
 

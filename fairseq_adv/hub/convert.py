@@ -105,7 +105,8 @@ def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[
     if not isinstance(kind, str) or kind not in _FAMILIES:
         raise DataError(
             f"{folder / 'config.json'}: model_type is {kind!r:.40}; supported are "
-            f"{', '.join(sorted(_FAMILIES))} (without relative positions)"
+            f"{', '.join(sorted(_FAMILIES))} (without relative positions). Other text encoders need no "
+            f"conversion: pass --encoder {folder} to fairseq-adv prepare and train"
         )
     return _FAMILIES[kind]
 

@@ -63,7 +63,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         if config.get(key, value) != value:
             raise DataError(
                 f"{source}: {key} is {config[key]!r:.40}; only an ALBERT whose layers all share one layer's "
-                "weights (1) can be converted"
+                f"weights (1) can be converted. Train the folder as it is: --encoder {source.parent}"
             )
     sizes = Sizes(
         vocabulary=size("vocab_size"),
@@ -103,7 +103,8 @@ def _refuse_what_fairseq_lacks(config: dict[str, Any], source: Path, family: Fam
     if config.get("hidden_act") not in list(family.activations):
         raise DataError(
             f"{source}: hidden_act is {config.get('hidden_act')!r:.40}, which fairseq's RobertaModel does "
-            f"not have in the same form; supported: {', '.join(sorted(family.activations))}"
+            f"not have in the same form; supported: {', '.join(sorted(family.activations))}. Train the "
+            f"folder as it is: --encoder {source.parent}"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are supported")

@@ -102,7 +102,8 @@ class HFEncoderModel(BaseFairseqModel):
         model = cls(args, task.source_dictionary, head, tensors)
         if (args.max_positions or 0) > model.longest:
             raise DataError(
-                f"--max-positions {args.max_positions}: this encoder has {model.longest} positions"
+                f"--max-positions {args.max_positions}: this encoder has {model.longest} positions. Pass no "
+                "more, or leave the option out"
             )
         args.max_positions = args.max_positions or model.longest
         if OmegaConf.is_config(args):

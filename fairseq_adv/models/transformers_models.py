@@ -190,8 +190,8 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
         raise DataError(f"{where}: transformers can't build the model ({_short(error)})") from error
     except Refused as error:
         raise DataError(
-            f"{where}: the configuration needs far more than the {numbers:,} numbers that the weights have. "
-            "Download it again"
+            f"{where}: the configuration needs far more parameters than the {numbers:,} in the weights. "
+            "Download the folder again"
         ) from error
     if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
         raise DataError(
@@ -262,7 +262,7 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str)
             f"{where}: the weights lack {missing[0]} of the {config.model_type}. Download them again"
         )
     if head == "MaskedLM" and found["missing_keys"]:
-        logger.warning("%s: has no masked-LM head, so that one starts from random weights", where)
+        logger.warning("%s: has no masked-LM head; a new one starts from random weights", where)
     return model
 
 
@@ -306,7 +306,10 @@ def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
         )
     kind = description["config"].get("model_type")
     if not isinstance(kind, str) or kind not in encoders or kind in _REFUSED:
-        raise DataError(f"{where}: model_type is {kind!r:.40}, no encoder of text that this transformers has")
+        raise DataError(
+            f"{where}: model_type is {kind!r:.40}, not a text encoder in the installed transformers. Pass "
+            "another encoder, or upgrade transformers"
+        )
     if getattr(CONFIG_MAPPING[kind], "sub_configs", None):  # each of any kind; some ask huggingface.co
         raise DataError(
             f"{where}: model_type is {kind!r}, which contains other models. Pass an encoder of text"

@@ -58,10 +58,11 @@ class Objective(ABC):
 
     @abstractmethod
     def log_probabilities(self, predictions: Tensor) -> Tensor:
-        """(examples, columns) fp32: log-probabilities of the classes or choices, -inf for missing columns.
+        """Log-probabilities in fp32 along the last dimension, -inf for missing columns.
 
-        For a regression: its values. For WSC: mean log-probabilities of the query (column 0) and the
-        candidates.
+        (examples, columns) for classes or choices, (predictions, columns) for tags and masked words,
+        (windows, 2, tokens) for spans. For a regression: its values. For WSC: mean log-probabilities of the
+        query (column 0) and the candidates.
         """
 
     def batch_cache(self, sample: Sample) -> Any:
@@ -106,7 +107,7 @@ class Objective(ABC):
         Each forward pass in this context appends a tensor of shape (rows, dim) to the list.
 
         Raises:
-            DataError: the encoder is not one of fairseq's Transformer encoders.
+            DataError: the encoder is neither one of fairseq's Transformer encoders nor one of transformers'.
         """
         return first_states(model)
 
@@ -217,7 +218,7 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
 
 
 def check_classification_head(model: nn.Module, name: str) -> None:
-    """Raises DataError if ``model`` lacks the head, or has an option that only fairseq's criterions use."""
+    """Raises DataError if ``model`` lacks the head."""
     heads = getattr(model, "classification_heads", None)
     if heads is None or name not in heads:
         raise DataError(
@@ -225,13 +226,10 @@ def check_classification_head(model: nn.Module, name: str) -> None:
             f"{', '.join(heads) if heads else 'none'}). Pass an --arch with classification heads, such as "
             "roberta_base, and the same --classification-head-name for task and criterion."
         )
-    _refuse_pruning_options(model)
 
 
 def check_masked_lm_head(model: nn.Module) -> None:
-    """Raises DataError if ``model`` lacks a masked-LM head, or has an option that only fairseq's criterions
-    use.
-    """
+    """Raises DataError if ``model`` lacks a masked-LM head."""
     if not (
         hasattr(getattr(model, "encoder", None), "lm_head") or getattr(model, "has_masked_lm_head", False)
     ):
@@ -239,15 +237,14 @@ def check_masked_lm_head(model: nn.Module) -> None:
             f"{type(model).__name__} has no masked-LM head, which this task needs. Pass an "
             "--arch such as roberta_base."
         )
-    _refuse_pruning_options(model)
 
 
-def _refuse_pruning_options(model: nn.Module) -> None:
+def refuse_pruning_options(model: nn.Module) -> None:
     """Raises DataError for regularisers that only fairseq's own criterions add to the loss."""
     args = getattr(model, "args", None)
     for option in ("mha_reg_scale_factor", "ffn_reg_scale_factor"):
         if getattr(args, option, 0.0):
             raise DataError(
-                f"--{option.replace('_', '-')} has no effect with this project's criterions. Leave it out, "
-                "or pass --criterion sentence_prediction, fairseq's own, which uses it."
+                f"--{option.replace('_', '-')} has no effect with this project's criterions. Leave it out; "
+                "of fairseq's criterions only sentence_prediction, for the classes of texts, uses it."
             )

@@ -16,13 +16,14 @@ DIVERGENCES = ("symmetric-kl", "kl", "js")
 
 
 def divergence(clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True) -> Tensor:
-    """Divergence of each row, (rows,) fp32, in nats.
+    """Divergence of each row, (rows,) or, for spans, (windows, 2), fp32, in nats.
 
     ``kl``: KL(clean || perturbed), ``symmetric-kl``: KL(clean || perturbed) + KL(perturbed || clean), ``js``:
     the mean of both sides' KL to their mean (at most log 2).
 
     Args:
-        clean: (rows, columns) log-probabilities, -inf in columns that a row does not have.
+        clean: (rows, columns), or (windows, 2, tokens), log-probabilities, -inf in columns that a row does
+            not have.
         perturbed: the same shape, -inf in the same columns.
         kind: one of :data:`DIVERGENCES`.
         detach_targets: treat the first argument of each KL as a constant target, as mt-dnn does in training;

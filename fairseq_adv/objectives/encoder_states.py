@@ -22,7 +22,8 @@ def first_states(model: nn.Module) -> Iterator[list[Tensor]]:
     """Each forward pass in this context appends the first token's output, (rows, dim), to the list.
 
     Raises:
-        DataError: the model's encoder is not one of fairseq's Transformer encoders.
+        DataError: the model's encoder is neither one of fairseq's Transformer encoders nor one of
+            transformers'.
     """
     if model not in _encoders:
         _encoders[model] = _find_encoder(model)

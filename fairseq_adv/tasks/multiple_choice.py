@@ -36,8 +36,8 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
     tokenizer_dir: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece), encoder.json and "
-            "vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the first data folder"
+            "help": "a Hugging Face folder, or one with the encoder's dict.txt and vocab.txt (WordPiece), "
+            "encoder.json and vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the first data folder"
         },
     )
     sampling_weights: Optional[str] = field(
@@ -234,7 +234,7 @@ def _weights(text: Optional[str]) -> Optional[List[float]]:
 def _need_answers(questions: List[Question], split: str) -> None:
     for question in questions:
         if question.answer is None:
-            raise DataError(f"{question.where}: no answerKey, but the {split} split needs one. Add it.")
+            raise DataError(f"{question.where}: no right answer, but the {split} split needs one. Add it.")
 
 
 def _report(split: str, dataset: RankingDataset, names: List[str]) -> None:

@@ -91,6 +91,6 @@ class TextClassificationTask(SentencePredictionTask):
         if len(lengths) == 2:
             around = int(self.cfg.separator_token is not None)  # the token before the second text
             lost = int(((lengths[0] + around >= most) & (lengths[1] > around + 1)).sum())  # 1: </s>
-        more = f"; of {lost} of them nothing of the second text is left" if lost else ""
+        more = f"; {lost} of these have lost all of their second text" if lost else ""
         rows = len(lengths[0])
         logger.warning("%s: %d of %d rows are truncated to %d tokens%s", split, truncated, rows, most, more)

@@ -24,8 +24,8 @@ class TokenizerTaskConfig(FairseqDataclass):
     tokenizer_dir: Optional[str] = field(
         default=None,
         metadata={
-            "help": "folder with the encoder's dict.txt and its vocab.txt (WordPiece), encoder.json and "
-            "vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the data folder"
+            "help": "a Hugging Face folder, or one with the encoder's dict.txt and vocab.txt (WordPiece), "
+            "encoder.json and vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the data folder"
         },
     )
     max_positions: int = field(default=512, metadata={"help": "maximum number of tokens in a row"})

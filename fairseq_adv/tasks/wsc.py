@@ -44,7 +44,8 @@ class WSCConfig(TokenizerTaskConfig):
     wsc_margin_alpha: float = field(
         default=1.0,
         metadata={
-            "help": "alpha of the margin loss: -q + alpha * max(0, c - q + beta), over the candidates c"
+            "help": "alpha of the margin loss: the sum over the candidates c of -q + alpha * max(0, c - q + "
+            "beta), where q and c are the log-probabilities of query and candidate"
         },
     )
     wsc_margin_beta: float = field(default=0.0, metadata={"help": "beta of the margin loss"})

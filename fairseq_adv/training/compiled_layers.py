@@ -92,8 +92,8 @@ def _forward(
     except torch_compile.failed as error:
         reason = str(getattr(error, "inner_exception", error)).strip().splitlines()[0]
         raise DataError(
-            f"--compile: torch.compile fails here ({reason}); it needs a C++ compiler such as g++ and "
-            "Python's header files, on a GPU also triton; or leave --compile out"
+            f"--compile: torch.compile fails here ({reason}). It needs a C++ compiler such as g++ and "
+            "Python's header files, on a GPU also triton. Install them, or leave --compile out"
         ) from None
 
 

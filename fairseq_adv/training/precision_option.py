@@ -71,7 +71,7 @@ class PrecisionOption:
         on_cpu = computes_on_the_cpu(common.cpu)
         told = f"{'fp32' if not amp else _AUTOCAST if on_cpu else '--amp'}, as in {path}"
         if amp and on_cpu and not bf16_products():
-            told += "; this processor has no bf16 products, so it needs longer than in fp32"
+            told += "; this processor has no bf16 instructions, so training is slower than in fp32"
         self._decided = (amp, told)
 
     def decide(self, trainer: Trainer) -> None:
@@ -93,7 +93,7 @@ def _by_the_processor(trainer: Trainer) -> tuple[bool, str]:
         return False, f"fp32: {not_with}"
     if flag:
         return True, f"{_AUTOCAST}: this processor has {flag}; --precision fp32 turns it off"
-    return False, "fp32: this processor has no bf16 products"
+    return False, "fp32: this processor has no bf16 instructions"
 
 
 def refuse_fp16_without_gpu(trainer: Trainer) -> None:

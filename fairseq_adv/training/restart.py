@@ -47,11 +47,14 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     is_over |= position.get("epoch", 1) > (limits.max_epoch or math.inf)
     changes, path = compare(there, trainer.cfg, is_over), _path(trainer)
     if changes.refused and not is_allowed:
+        fix = "another --save-dir (checkpoint.save_dir; in a sweep one per job)"
+        if saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once:
+            fix = f"--finetune-from-model {path} instead, with an empty --save-dir, to start from its weights"
         raise DataError(
             f"{path} was made with other options, and this run would resume from it "
-            f"({'; '.join(changes.refused)}). Pass another --save-dir (checkpoint.save_dir; in a sweep one "
-            "per job), or --allow-changed-options (criterion.allow_changed_options=true) to go on with the "
-            "new ones, which the checkpoint will record"
+            f"({'; '.join(changes.refused)}). Pass {fix}, or --allow-changed-options "
+            "(criterion.allow_changed_options=true) to go on with the new ones, which the checkpoint will "
+            "record"
         )
     _convert_position(position, there, trainer.cfg)
     if changes.told:

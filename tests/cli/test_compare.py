@@ -113,7 +113,7 @@ def test_a_folder_of_runs(runs: Path, run: CommandMain) -> None:
     """The same as its runs one by one; what is none is skipped, and named."""
     done = run(runs)
     assert done.returncode == 0 and done.stdout == run(runs / "bare", runs / "logged").stdout
-    assert done.stderr == f"note: skipped, no runs: {runs}/data\n"
+    assert done.stderr == f"note: skipped, not training runs: {runs}/data\n"
 
 
 def test_a_run_without_numbers_yet_is_skipped(runs: Path, tmp_path: Path, run: CommandMain) -> None:

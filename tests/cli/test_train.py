@@ -462,7 +462,7 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     fewer = verb(*words, "--max-epoch", "2")  # a shorter schedule, of which nothing is left to do either
     assert fewer.returncode == 0 and "nothing left to do" in fewer.stdout
     again = verb(*words, "--max-epoch", "4")
-    assert again.returncode == 0 and "goes on after update 6\n" in again.stdout
+    assert again.returncode == 0 and "resuming after update 6\n" in again.stdout
     assert "with --max-epoch: 3 -> 4; --total-num-update: 6.0 -> 8.0" in again.stdout
     before = (save / "checkpoint_last.pt").read_bytes()
     (tmp_path / "bin" / "tokenizer" / "vocab.txt").write_text("[UNK]\n")

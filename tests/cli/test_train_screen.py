@@ -100,7 +100,7 @@ def test_of_equal_scores_the_last_is_best_and_no_checkpoint_is_named_that_the_ru
     saved = run(*words(data, tmp_path, *still, "--max-epoch", "2"))
     assert saved.returncode == 0 and re.search("best dev accuracy .* in epoch 2\n", saved.stdout)
     done = run(*words(data, tmp_path, *still, "--no-save"))
-    assert "goes on after update 2" in done.stdout and "in epoch 3" in done.stdout
+    assert "resuming after update 2" in done.stdout and "in epoch 3" in done.stdout
     assert done.stdout.splitlines()[-1] == "no checkpoint was saved"
 
 

@@ -285,7 +285,7 @@ def test_an_average_of_the_weights_is_of_those_that_were_put_back(data: Path, me
     [
         (
             ["--awp-names", "fc7"],
-            "--awp-names fc7: this leaves no trained weight; their names are such as enc",
+            "--awp-names fc7: this leaves no trained weight to perturb. Pass parts of names such as enc",
         ),
         (["--awp-skip", "weight"], "--awp-names weight --awp-skip weight: this leaves no trained weight"),
         (["--awp-names", ""], "--awp-names : this leaves no trained weight"),

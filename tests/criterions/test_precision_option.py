@@ -64,7 +64,7 @@ def test_the_processor_and_the_reason_are_told_once(
 ) -> None:
     for flags, told in (
         (BF16, "bf16 autocast: this processor has avx512_bf16; --precision fp32 turns it off"),
-        (NONE, "fp32: this processor has no bf16 products"),
+        (NONE, "fp32: this processor has no bf16 instructions"),
     ):
         cpuinfo.write_text(flags)
         caplog.clear()

@@ -62,7 +62,7 @@ def test_a_temperature_changes_probabilities_alone(
     valid = [*words, "--split", "valid", "--out", tmp_path / "out", "--json"]
     uncalibrated = json.loads(run["predict"](checkpoint, *valid).stdout)
     refused = run["validate"](checkpoint, *words, "--split", "test", "--calibrate")
-    assert refused.returncode == 2 and "a temperature is fitted on a validation split" in refused.stderr
+    assert refused.returncode == 2 and "a temperature must not be fitted on a test split" in refused.stderr
     done = run["validate"](checkpoint, *words, "--calibrate")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(plain.stdout)
@@ -97,7 +97,7 @@ def test_answers_that_are_not_finite_have_no_report() -> None:
 
 def test_no_temperature_is_fitted_to_no_rows(tmp_path: Path) -> None:
     unknown = Validated({}, ["0", "1"], np.zeros((0, 2), np.float32), np.zeros(0, np.int64))
-    with pytest.raises(DataError, match=r"a\.pt has no classes of texts"):
+    with pytest.raises(DataError, match=r"a\.pt is not a classifier of texts"):
         calibrate(tmp_path / "a.pt", unknown, "valid")
     assert not list(tmp_path.iterdir())
 

@@ -81,7 +81,7 @@ def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
     state = torch.load(tmp_path / "checkpoint.pt")
     state["cfg"]["task"]["data"] = "."  # as convert writes it
     torch.save(state, tmp_path / "checkpoint.pt")
-    assert "an encoder as convert wrote it" in validate(tmp_path / "checkpoint.pt", "--cpu").stderr
+    assert "an encoder written by fairseq-adv convert" in validate(tmp_path / "checkpoint.pt", "--cpu").stderr
     assert validate(tmp_path / "checkpoint.pt", "--cpu", "--data", tmp_path / "bin").returncode == 0
 
 

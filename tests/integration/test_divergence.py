@@ -64,10 +64,10 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
         ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. The"),
         slow("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2"], LOSS),
         ("freelb", ["--adv-lr", "1e38"], r"update 1: adv_loss_last is not finite, but adv_loss_first is\. "
-         r"Try a smaller perturbation \(--adv-lr 1e\+38\)\. "),
+         r"Try a smaller perturbation \(now --adv-lr 1e\+38\)\. "),
         slow("freeat", ["--adv-lr", "1e38"], r"update 2: the loss is not finite\. "),
         ("r3f", NOISED, r"update 1: r3f_divergence is not finite, but task_loss is\. Try a smaller "
-         r"perturbation \(--r3f-lambda 3, --r3f-epsilon 1e\+38\)\. "),
+         r"perturbation \(now --r3f-lambda 3, --r3f-epsilon 1e\+38\)\. "),
         slow("alum_vat", ["--vat-alpha", "1e45"],
              r"update 1: the loss .* but task_loss is\. .*--vat-alpha 1e"),
         slow("smart", [*HIGH, "--store-ema"], LOSS),
@@ -82,7 +82,7 @@ def test_it_ends_with_one_line_and_no_dump(
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == len(mistakes(done)) == 1, done.stderr
     assert re.match(f"error: {told}", done.stderr), done.stderr
-    assert "The losses before are in the log above." in done.stderr
+    assert "Earlier losses are in the log above." in done.stderr
     assert not list(tmp_path.glob("*.pt")) and "nan_detector" not in done.stdout
 
 
@@ -96,7 +96,7 @@ def test_what_was_saved_stays_and_resumes(data: Path, tmp_path: Path) -> None:
         (line,) = mistakes(done)
         assert line.startswith("error: update 14: the loss is not finite. Try a lower --lr than 0.01,1e+20")
         assert line.endswith(
-            f"The losses before are in {tmp_path}/a.log. {last} is from before: the same command would "
+            f"Earlier losses are in {tmp_path}/a.log. {last} was written before that: the same command would "
             "resume from it."
         )
         assert last.read_bytes() == (first or last.read_bytes())
@@ -121,7 +121,7 @@ def test_the_other_commands(data: Path, tmp_path: Path) -> None:
     assert done.returncode == 2
     (line,) = mistakes(done)
     assert re.match(
-        r"error: update 3: the loss .* lower --lr .* losses before are in .*/a/train\.log\.", line
+        r"error: update 3: the loss .* lower --lr .* Earlier losses are in .*/a/train\.log\.", line
     )
     (tmp_path / "run.yaml").write_text(YAML.format(user_dir=PLUGIN, data=data, save=tmp_path / "b"))
     done = run_command(

@@ -1,4 +1,4 @@
-"""--precision in whole runs, on machines with and without products of bf16 numbers."""
+"""--precision in whole runs, on machines with and without bf16 instructions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from integration.test_training_under_fire import assert_same, end
 
 TOLD = {
     "bf16": "bf16 autocast: this processor has avx512_bf16; --precision fp32 turns it off",
-    "none": "fp32: this processor has no bf16 products",
+    "none": "fp32: this processor has no bf16 instructions",
 }
-SLOWER = "; this processor has no bf16 products, so it needs longer than in fp32"
+SLOWER = "; this processor has no bf16 instructions, so training is slower than in fp32"
 # With dropout and Adam: whatever a restart forgets shows. Two epochs of four updates.
 WORDS = [*ADVERSARIAL, "--dropout", "0.1", "--no-epoch-checkpoints", "--precision", "auto"]
 WORDS += ["--save-interval-updates", "2"]

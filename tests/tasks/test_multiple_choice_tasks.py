@@ -115,7 +115,7 @@ def test_an_answer_is_needed_in_training_and_validation(tmp_path: Path) -> None:
     row = {key: value for key, value in ROW.items() if key != "answerKey"}
     for split in ("train", "valid"):
         with pytest.raises(
-            DataError, match=rf"{split}.jsonl:1: no answerKey, but the {split} split needs one"
+            DataError, match=rf"{split}.jsonl:1: no right answer, but the {split} split needs one"
         ):
             build(
                 train_args(folder_with(tmp_path, ROW, **{split: row}), None, "standard", task="arc_retrieval")

@@ -145,5 +145,5 @@ def test_rows_that_are_cut_are_counted(tmp_path: Path, caplog: pytest.LogCapture
     write("input1", 3, 3, 3, 3, 3, 1)
     assert told("random_crop") == told("none") == []
     assert told("truncate")[0] == (
-        "train: 5 of 6 rows are truncated to 8 tokens; of 3 of them nothing of the second text is left"
+        "train: 5 of 6 rows are truncated to 8 tokens; 3 of these have lost all of their second text"
     )

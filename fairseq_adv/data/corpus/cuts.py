@@ -73,8 +73,8 @@ def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piec
 
     Args:
         pieces: whole files, none of them empty.
-        documents: :data:`BLANK_LINE`: a document ends at a blank line; :data:`LINE`: at every line. It also
-            ends at the end of a file.
+        documents: :data:`BLANK_LINE`: a document ends at a blank line; :data:`LINE`: at every line. Shards
+            are also cut between files.
     """
     starts = [0, *accumulate(piece.end for piece in pieces)]
     cuts = _cuts(pieces, starts, shards, documents, leave_files=False)

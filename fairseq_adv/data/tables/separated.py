@@ -36,6 +36,9 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
         one of ``SEPARATORS``: that of the ending if it fits; if none does, the one whose first row has the
         columns, or else that of the ending, "" for a .txt. Tabs in every row separate cells, unless the
         ending promises commas.
+
+    Raises:
+        DataError: a csv without names of columns could have commas or semicolons.
     """
     own = own_separator(ending)
     order = sorted(SEPARATORS, key=lambda one: (one != own, one != "\t"))
@@ -43,9 +46,14 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
     rows = samples["\t"]
     if own != "," and len(rows) > 1 and all(len(row) > 1 for row in rows):
         return "\t"  # also if a row has a cell too many, which whoever reads the whole file reports
-    for separator, rows in samples.items():
-        if len({len(row) for row in rows}) != 1 or len(rows[0]) < 2:
-            continue
+    even = [one for one, rows in samples.items() if len({len(row) for row in rows}) == 1 < len(rows[0])]
+    if own == "," and columns is None and len(rows) > 1 and {",", ";"} <= {*even}:  # such as good;0,5
+        raise DataError(
+            f"{path}: commas or semicolons may separate its cells. Put the names of the columns in the first "
+            "row, and leave --no-header out"
+        )
+    for separator in even:
+        rows = samples[separator]
         is_meant = own or separator == "\t" or columns is None or set(columns) <= set(rows[0])
         if is_meant and (separator == own or len(rows) > 1):
             return separator

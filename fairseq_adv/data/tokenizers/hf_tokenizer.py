@@ -218,7 +218,10 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
             f"do (around an empty text: {around})"
         )
     if named["<pad>"] is None:
-        raise DataError(f"{folder}: neither tokenizer_config.json nor config.json names a padding token")
+        raise DataError(
+            f"{folder}: neither tokenizer_config.json nor config.json names a padding token. Add "
+            "pad_token to tokenizer_config.json"
+        )
     return named
 
 

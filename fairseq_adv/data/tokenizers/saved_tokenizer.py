@@ -162,7 +162,7 @@ def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
     folder = Path(data.split(":")[0])
     if not (folder / "dict.txt").is_file():
         raise DataError(
-            f"{folder}: no dict.txt found. Pass the encoder's folder, with dict.txt and its vocab.txt, "
-            "encoder.json and vocab.bpe, or spiece.model, as --tokenizer-dir."
+            f"{folder}: no dict.txt found. Pass the encoder's folder as --tokenizer-dir: a Hugging Face "
+            "folder, or one written by fairseq-adv convert."
         )
     return tokenizer_for_encoder(folder)

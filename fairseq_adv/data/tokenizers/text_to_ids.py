@@ -45,7 +45,7 @@ class TokenToIds(ABC):
     """Turns rows of text into fairseq dictionary ids.
 
     Attributes:
-        kind: the tokenizer's name, "gpt2", "wordpiece", "albert" or "sentencepiece".
+        kind: the tokenizer's name, "gpt2", "wordpiece", "albert", "sentencepiece" or "hf".
         splits_at_spaces: a word between two spaces, together with the space before it, always has the same
             tokens. Other white space next to a space may change that if ``white_space_counts``.
         white_space_counts: white space produces tokens.

@@ -142,7 +142,10 @@ def _labels(kind: Kind, file: InputFile, column: str) -> list[str]:
     for label, where in zip(read.labels, read.where):
         if kind.labels and label not in kind.labels:
             classes = ", ".join(kind.labels)
-            raise DataError(f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}).")
+            raise DataError(
+                f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}). Correct it, or "
+                "leave --label out."
+            )
     return read.labels
 
 

@@ -18,7 +18,7 @@ class Settings:
 
     Attributes:
         attack: its name.
-        sources: where candidates come from: names in ``resources.SOURCES``.
+        sources: where candidates come from: names in ``resources.LETTERS``, neighbours, wordnet or masked_lm.
         importance: how words are ranked: by how much the right answer's probability drops without the word
             (delete), with ``unknown_word`` in its place (unknown), or PWWS's product of that and the best
             candidate's effect (weighted-saliency).

@@ -48,6 +48,18 @@ def test_the_separator_is_the_one_that_gives_each_row_as_many_cells(tmp_path: Pa
     assert [row for _, row in read_table(path)] == rows
 
 
+def test_two_separators_that_fit_are_refused_without_names_of_columns(tmp_path: Path) -> None:
+    """Semicolons, with decimal commas."""
+    path = tmp_path / "a.csv"
+    path.write_text("good;0,5\nbad;0,1\n")
+    with pytest.raises(DataError, match=r"a\.csv: commas or semicolons may separate its cells\. Put the n"):
+        list(read_table(path, header=False))
+    path.write_text("good;0,5\nbad;1\n")
+    assert next(read_table(path, header=False))[1] == {"1": "good", "2": "0,5"}
+    path.write_text("text;score\ngood;0,5\n")
+    assert [row for _, row in read_table(path)] == [{"text": "good", "score": "0,5"}]
+
+
 def test_class_and_text_lines_stay_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("pos good, fine\nneg bad, dull\n")  # a comma in each line, but no such columns

@@ -36,7 +36,7 @@ def test_no_label_at_all(task: str, split: str, examples: int, tmp_path: Path) -
 def test_a_question_without_an_answer(task: str, tmp_path: Path) -> None:
     data = write_questions(tmp_path, choices=(2,))
     without(data / "valid.jsonl", "answerKey")
-    with pytest.raises(DataError, match=r"valid\.jsonl:1: no answerKey, but the valid split needs one"):
+    with pytest.raises(DataError, match=r"valid\.jsonl:1: no right answer, but the valid split needs one"):
         build(train_args(data, None, "standard", task=task))
 
 

@@ -264,7 +264,7 @@ def test_a_tagged_file_is_scored_by_type(
     )
     assert found["entities"]["Gene"]["f1"] == found["f1_Gene"]
     refused = CommandMain("validate", capsys)(tagging, "--cpu", "--calibrate")
-    assert refused.returncode == 2 and "has no classes of texts. Leave it out." in refused.stderr
+    assert refused.returncode == 2 and "not a classifier of texts. Leave --calibrate out." in refused.stderr
     assert "validating" not in refused.stderr
     for column in ("1", "4", "tag"):
         done = CommandMain("predict", capsys)(tagging, "--input", file, "--label", column, "--cpu")
