@@ -61,7 +61,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
         slow("standard", HIGH, LOSS),
         slow("standard", [*HIGH, "--amp"], LOSS),
         ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2", "--amp"], LOSS),
-        ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. The"),
+        ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. Earlier"),
         slow("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2"], LOSS),
         ("freelb", ["--adv-lr", "1e38"], r"update 1: adv_loss_last is not finite, but adv_loss_first is\. "
          r"Try a smaller perturbation \(now --adv-lr 1e\+38\)\. "),
