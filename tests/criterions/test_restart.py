@@ -144,7 +144,8 @@ def test_a_run_of_kept_layers_goes_on(data: Path, saved: Path, tmp_path: Path) -
 def test_a_checkpoint_that_the_user_names_is_compared_too(data: Path, saved: Path, tmp_path: Path) -> None:
     path = tmp_path / "checkpoint_last.pt"
     path.write_bytes((saved / "checkpoint_last.pt").read_bytes())
-    with pytest.raises(DataError, match=rf"^{path} was made with other options.*--adv-lr: 0.3 -> 0.2"):
+    told = rf"^{path} was made with other options.*--adv-lr: 0.3 -> 0.2.*Pass --finetune-from-model {path} "
+    with pytest.raises(DataError, match=told):
         load(freelb(data, saved, "--adv-lr", "0.2", "--restore-file", str(path)), tmp_path)
     run = freelb(data, saved, "--restore-file", str(path))
     load(run, tmp_path)

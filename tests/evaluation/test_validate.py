@@ -22,6 +22,8 @@ from support import (
     write_task,
 )
 
+from fairseq_adv.data.errors import DataError
+
 SLIM = "--no-save-optimizer-state"
 
 
@@ -83,6 +85,19 @@ def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
     torch.save(state, tmp_path / "checkpoint.pt")
     assert "an encoder written by fairseq-adv convert" in validate(tmp_path / "checkpoint.pt", "--cpu").stderr
     assert validate(tmp_path / "checkpoint.pt", "--cpu", "--data", tmp_path / "bin").returncode == 0
+
+
+def test_fairseqs_regularisers_are_refused_in_training_only(
+    saved: Path, tmp_path: Path, validate: CommandMain
+) -> None:
+    """A model that fairseq's own criterion trained with them is one like others."""
+    state = torch.load(saved / "checkpoint.pt")
+    run = build(train_args(Path(state["cfg"]["task"]["data"]), None, "standard"))
+    run.model.args.mha_reg_scale_factor = state["cfg"]["model"]["mha_reg_scale_factor"] = 0.1
+    with pytest.raises(DataError, match="--mha-reg-scale-factor has no effect with this project"):
+        run.criterion.check_before_training(run.model)
+    torch.save(state, tmp_path / "checkpoint.pt")
+    assert validate(tmp_path / "checkpoint.pt", "--cpu").returncode == 0
 
 
 @pytest.mark.parametrize(

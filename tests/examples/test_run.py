@@ -335,6 +335,7 @@ def test_the_submitit_launcher_takes_the_cluster_yaml() -> None:
     found = cluster.hydra.launcher
     assert (found.nodes, found.tasks_per_node, found.gpus_per_node, found.max_num_timeout) == (2, 8, 8, 20)
     assert cluster.distributed_training.distributed_port == 29500
+    assert list(cluster.hydra) == ["launcher"], "the jobs of a sweep keep their own folders"
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     done = run_command(
         command("fairseq-hydra-train"), "--config-dir", str(recipe("roberta_base").parent), "--config-name",

@@ -218,7 +218,7 @@ def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path,
     done = fairseq_train(*train_args(data, tmp_path, "standard", *words), workers=workers)
     told = (
         r"done training in .* seconds\. The training loss ended above that of the best constant prediction: "
-        r"loss is (\S+) nats, not below 0\.(\d+)\. Try a lower --lr than 50, or --clip-norm 1 \(0: "
+        r"loss is (\S+) nats, not below 0\.(\d+)\. Try a lower --lr than 50, or --clip-norm 1 \(now 0: "
     )
     ((loss, limit),) = re.findall(told, last_line(done))
     bits = float(re.findall(r'"train_loss": "([\d.]+)"', done.stdout)[-1])

@@ -430,6 +430,14 @@ def refused(hf_data: dict[str, Path], folder: Path, message: str, *words: str) -
         hf_run(hf_data, folder, "classes", "freelb", *words)
 
 
+def test_a_torch_too_old_for_transformers_is_named(
+    hf_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("transformers.utils.is_torch_available", lambda: False)
+    save_encoder(tmp_path / "bert", "bert", WORDS)
+    refused(hf_data, tmp_path / "bert", r"transformers [\d.]+ needs a newer torch than 2.*Install one, or c")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
