@@ -93,7 +93,7 @@ def test_fairseqs_regularisers_are_refused_in_training_only(
     """A model that fairseq's own criterion trained with them is one like others."""
     state = torch.load(saved / "checkpoint.pt")
     run = build(train_args(Path(state["cfg"]["task"]["data"]), None, "standard"))
-    run.model.args.mha_reg_scale_factor = state["cfg"]["model"]["mha_reg_scale_factor"] = 0.1
+    run.model.args.mha_reg_scale_factor = state["cfg"]["model"].mha_reg_scale_factor = 0.1
     with pytest.raises(DataError, match="--mha-reg-scale-factor has no effect with this project"):
         run.criterion.check_before_training(run.model)
     torch.save(state, tmp_path / "checkpoint.pt")
