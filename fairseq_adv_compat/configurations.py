@@ -239,7 +239,10 @@ def _check_names(options: dict[str, Any], where: str) -> None:
             continue  # a model can be used without it
         what = "architecture" if part == "model" else part
         if kind is None:
-            raise Refused(f"{place} names the {what} {name!r:.60}, which is not registered here")
+            raise Refused(
+                f"{place} names the {what} {name!r:.60}, which is not registered here (if it is one of your "
+                "own, pass its folder as --user-dir)"
+            )
         if not _is_safe(kind.__module__, safe):
             raise Refused(f"{place} names the {what} {name!r}, whose building may run code from other files")
         if part == "model":

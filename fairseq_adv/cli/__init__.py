@@ -164,4 +164,8 @@ def _work(args: argparse.Namespace) -> int | None:
             from fairseq_adv.data.lines import lines_up_to
 
             around.enter_context(lines_up_to(args.max_line_mb))
+        if "user_dir" in args and args.user_dir:
+            from .user_dir import load_user_dir
+
+            load_user_dir(args.user_dir)
         return work(args)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,7 @@ from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
 from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPORTANCE, METRICS, SIDES
 
 from .number_types import count, not_negative, positive, whole
-from .script import RESUMABLE, VerbParser
+from .script import RESUMABLE, VerbParser, json_line
 from .shared_options import (
     add_columns,
     add_running,
@@ -63,7 +62,7 @@ def attack_options(parser: VerbParser) -> None:
     add("--seed", type=whole, default=1, help="seed of the random start")
     add_shared(add, "--batch-size", default=32)
     add("--batches", type=count, metavar="N", help="attack only the first N mini-batches (default: all)")
-    add_shared(add, "--cpu", "--precision", "--json")
+    add_shared(add, "--cpu", "--precision", "--json", "--user-dir")
 
 
 def attack(args: argparse.Namespace) -> None:
@@ -89,7 +88,7 @@ def _attack_embeddings(args: argparse.Namespace) -> None:
         args.checkpoint, how, args.data, args.split, args.batch_size, args.cpu, args.batches, args.precision
     )
     if args.json:
-        print(json.dumps(means))
+        print(json_line(means))
     else:
         print(f"{means['examples']} examples, {how.steps} ascent steps within {how.radius}")
         print(f"{'':12}{'loss (nats)':>14}{'accuracy':>12}")
@@ -179,7 +178,7 @@ def _attack_words(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.word_attacks.report import lines
 
     found = attack_file(_request(args))
-    print(json.dumps(found) if args.json else "\n".join(lines(found)))
+    print(json_line(found) if args.json else "\n".join(lines(found)))
 
 
 def _request(args: argparse.Namespace) -> Request:

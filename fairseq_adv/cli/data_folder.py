@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,7 @@ from fairseq_adv.data.choices.question_layouts import is_regents, is_swag, read_
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import find_squad, read_squad, squad_files
 from fairseq_adv.data.tables.split_files import find_split_file, split_files
-from fairseq_adv.data.tables.table_files import read_table
-from fairseq_adv.data.tags.columns import ENDINGS, first_word, read_rows
+from fairseq_adv.data.tags.columns import ENDINGS, cells_of, first_word, read_rows
 from fairseq_adv.data.tags.schemes import is_tag
 from fairseq_adv.data.workspace import read_manifest
 
@@ -41,8 +41,8 @@ def detect_task(folder: Path) -> str:
     if "target" in row:
         return "wsc"
     question = row.get("question")
-    if isinstance(question, dict) and "question_concept" in question:
-        return "commonsense_qa"
+    if isinstance(question, dict) and "question_concept" in question and '"para"' not in json.dumps(row):
+        return "commonsense_qa"  # its layout has no place for documents
     if row or (folder / "train").is_dir() or _has_table_of_questions(folder):
         return "arc_retrieval"
     if squad_files(folder):
@@ -174,13 +174,12 @@ def _count_questions(task: str, folder: Path, split: str) -> int | None:
 
     from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
-    if getattr(TASK_REGISTRY[task], "read", None) is MultipleChoiceTask.read:
-        return len(read_split(folder, split))
-    path = _find_questions(folder, split)  # of schemas, or of a task that has a reader of its own
+    if issubclass(TASK_REGISTRY[task], MultipleChoiceTask):
+        is_ours = TASK_REGISTRY[task].read is MultipleChoiceTask.read
+        return len(read_split(folder, split)) if is_ours else None
+    path = _find_questions(folder, split)  # of schemas
     if path is None:
         return None
-    if path.suffix == ".csv":
-        return sum(1 for _ in read_table(path))
     with open(path, "rb") as file:
         return sum(1 for line in file if line.strip())
 
@@ -199,7 +198,7 @@ def _find_tagged(folder: Path, split: str = "train") -> Path | None:
     if path is None:
         return None
     with open(path, encoding="utf-8", errors="replace") as file:
-        cells = first_word(line.rstrip("\n") for line in file)
+        cells = cells_of(first_word(line.rstrip("\n") for line in file))
     return path if len(cells) > 1 and is_tag(cells[-1]) else None
 
 

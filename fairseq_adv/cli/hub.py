@@ -133,7 +133,7 @@ def export_options(parser: VerbParser) -> None:
         "data's label/dict.txt, else LABEL_0, LABEL_1, …)")  # fmt: skip
     add("--ema", action="store_true", help="export the average of the weights (--store-ema, smart)")
     add("--precision", choices=("fp32", "bf16"), help="of the weights (default: the checkpoint's)")
-    add_shared(add, "--overwrite")
+    add_shared(add, "--overwrite", "--user-dir")
 
 
 def export(args: argparse.Namespace) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import temperature_file
 
 from .number_types import count, positive
-from .script import VerbParser
+from .script import VerbParser, json_line
 from .shared_options import add_shared, add_unit, check_unit
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def validate_options(parser: VerbParser) -> None:
     add("--calibrate", action="store_true", help="fit a temperature on this split, which must not be a test "
         "split, and store it beside the checkpoint")  # fmt: skip
     add_shared(add, "--batch-size", default=32)
-    add_shared(add, "--cpu", "--precision", "--json")
+    add_shared(add, "--cpu", "--precision", "--json", "--user-dir")
 
 
 def validate(args: argparse.Namespace) -> None:
@@ -67,7 +66,7 @@ def validate(args: argparse.Namespace) -> None:
     if args.json:
         if scaled is not None and temperature != 1:
             more |= {"temperature": temperature, "calibrated_ece": scaled.ece}
-        print(json.dumps({**scores, **more}))
+        print(json_line({**scores, **more}))
         return
     print(f"{args.split}: {scores.pop('examples')} examples, losses in nats")
     scores = {name: value for name, value in scores.items() if name not in more}  # those of the report
@@ -90,7 +89,8 @@ skipped. Runs that differ only in the seed are one row, with means and their 95 
 
 A run's train.log is read: fairseq-adv train writes one, fairseq-train with --log-format json --log-file
 RUN/train.log. Without a log, the checkpoints are read, which record less and give no learning curves. With
---epsilon the best checkpoints are also attacked. Missing values are shown as –.
+--epsilon the best checkpoints are also attacked. s/update is the time of an epoch by its updates, with
+validations and checkpoints. Missing values are shown as –.
 
 Examples:
   fairseq-adv compare out/standard out/freelb
@@ -119,7 +119,7 @@ def compare_options(parser: VerbParser) -> None:
     add("--batches", type=count, metavar="N", help="attack only N mini-batches of 32")
     add("--steps", type=count, help="number of ascent steps of the attack (default: 5)")
     add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 2)")
-    add_shared(add, "--precision")
+    add_shared(add, "--precision", "--user-dir")
 
 
 def compare(args: argparse.Namespace) -> None:

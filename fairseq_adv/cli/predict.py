@@ -40,7 +40,6 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -50,7 +49,7 @@ from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, Evaluation
 from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
-from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
+from .script import RESUMABLE, VerbParser, check_name, data_output, json_line, plain_name, shown_number
 from .shared_options import add_columns, add_running, add_shared, inference_config, label_map
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _print_json(
     report: Report | None,
 ) -> None:
     found = {"file": None if file is None else str(file), "rows": rows, **measured, "notes": list(notes)}
-    print(json.dumps({**found, **({} if report is None else report.values())}))
+    print(json_line({**found, **({} if report is None else report.values())}))
 
 
 def _evaluation_set(task: str | None) -> EvaluationSet | None:
@@ -233,7 +232,7 @@ def _check(args: argparse.Namespace) -> None:
     if not args.input:
         _refuse(args, _OF_INPUT, "needs --input")
     if not args.out and (args.stdin or args.input):
-        _refuse(args, ("json",), "needs --out: without --out, the answers themselves are printed")
+        _refuse(args, ("json",), "needs --out, since without it the answers themselves are printed")
     if not (args.stdin or args.input or args.out):
         raise DataError("--out is missing: pass a folder for the answers")
     if not (args.stdin or args.input):

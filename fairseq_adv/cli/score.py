@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from .script import VerbParser, shown_number
+from .script import VerbParser, json_line, shown_number
 from .shared_options import add_shared
 
 SQUAD = """\
@@ -78,7 +77,7 @@ def tags(args: argparse.Namespace) -> None:
 
 def _show(report: Mapping[str, float], as_json: bool) -> None:
     if as_json:
-        print(json.dumps(report))
+        print(json_line(report))
         return
     width = max(map(len, report))
     for name, value in report.items():

@@ -51,6 +51,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "DIR",
         "help": "folder with the encoder's tokenizer files, if it is not where training left it",
     },
+    "--user-dir": {"metavar": "DIR", "help": "folder with tasks and methods of your own, as for training"},
 }
 
 
@@ -90,7 +91,7 @@ def add_running(add: AddArgument) -> None:
     )
     add_shared(add, "--cpu")
     add("--fp16", action="store_true", help="compute in half precision; needs a GPU")
-    add_shared(add, "--precision", "--tokenizer-dir")
+    add_shared(add, "--precision", "--tokenizer-dir", "--user-dir")
 
 
 def inference_config(args: argparse.Namespace, batch_size: int | None = None) -> InferenceConfig:

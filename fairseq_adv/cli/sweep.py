@@ -170,8 +170,8 @@ def command(args: argparse.Namespace, setting: Setting, norm: float, seed: int, 
             "--adv-max-norm", f"{epsilon:.4g}", "--adv-lr", f"{setting.alpha * epsilon:.4g}",
             "--adv-init-mag", f"{setting.start * epsilon:.4g}", "--precision", args.precision or "fp32",
         ]  # fmt: skip
-    elif args.precision:  # an option of our criterions only
-        method = ["--criterion", "standard", "--precision", args.precision]
+    elif args.precision or args.metric != "accuracy":  # which fairseq's own criterion doesn't have
+        method = ["--criterion", "standard", "--precision", args.precision or "fp32"]
     else:
         method = ["--criterion", "sentence_prediction"]
     classes = ["--num-classes", str(args.num_classes)] if args.num_classes else []

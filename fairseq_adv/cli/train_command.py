@@ -26,7 +26,8 @@ _ALIASES = {
     "--save-async": "--write-checkpoints-asynchronously",
 }  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
-_HIGHER = ("acc", "exact", "f1", "mcc", "pearson", "precision", "recall", "spearman")  # how scores begin
+# How scores begin.
+_HIGHER = ("acc", "best_", "exact", "f1", "mcc", "pearson", "precision", "recall", "spearman")
 _MULTIPLE = "--required-batch-size-multiple"
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
@@ -218,7 +219,8 @@ def _fill_task(
         options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
     if score:
         options.fill({"--best-checkpoint-metric": score})
-    if kind and options.value("--best-checkpoint-metric").startswith(_HIGHER):
+    metric = options.value("--best-checkpoint-metric")
+    if kind and (metric.startswith(_HIGHER) or metric == "em"):
         options.fill({"--maximize-best-checkpoint-metric": ""})
 
 
@@ -284,7 +286,8 @@ def _updates(
     parts = options.value("--update-freq", "1").strip("[]").split(",")
     update_freq = [whole_number("--update-freq", part.strip(), 1) for part in parts]
     size, multiple = (options.number(name, least=1) for name in ("--batch-size", _MULTIPLE))
-    total = count_updates(rows, epochs, size, workers, update_freq, multiple)
+    skips = options.has("--skip-remainder-batch")
+    total = count_updates(rows, epochs, size, workers, update_freq, multiple, skips)
     total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
 
@@ -300,7 +303,7 @@ def _check_fits(task: str, kind: str, folder: Path) -> None:
 
 def count_updates(
     rows: Sequence[int], epochs: int, batch_size: int, workers: int, update_freq: Sequence[int],
-    multiple: int = 1,
+    multiple: int = 1, skips_rest: bool = False,
 ) -> int:  # fmt: skip
     """How many updates a training run makes.
 
@@ -310,6 +313,8 @@ def count_updates(
         update_freq: mini-batches per update and worker, one number per epoch; the last applies to all later
             ones.
         multiple: ``--required-batch-size-multiple``; the rest of an epoch is split if it is no multiple.
+        skips_rest: ``--skip-remainder-batch``: without an epoch's last mini-batch, and then without the rest
+            of the last update.
     """
     from fairseq_adv.training.restart import whole_multiple  # here, because --help doesn't need torch
 
@@ -317,5 +322,6 @@ def count_updates(
     for epoch in range(epochs):
         batches, rest = divmod(rows[epoch % len(rows)], size)
         batches += (rest >= multiple) + (rest % multiple > 0)
-        total += math.ceil(math.ceil(batches / workers) / update_freq[min(epoch, len(update_freq) - 1)])
+        rounds, of_update = math.ceil(batches / workers), update_freq[min(epoch, len(update_freq) - 1)]
+        total += (rounds - 1) // of_update if skips_rest else math.ceil(rounds / of_update)
     return total

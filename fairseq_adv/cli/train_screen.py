@@ -7,6 +7,7 @@ shows anything. fairseq's own log goes to a file, see ``train_log.py``.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import sys
@@ -117,7 +118,7 @@ class TrainScreen(logging.Handler):
 
         self._trainer, self._first = trainer, trainer.get_num_updates()
         saving = trainer.cfg.checkpoint
-        if self._first and extra and extra.get("best") is not None:
+        if self._first and extra and extra.get("best") is not None and not saving.reset_meters:
             self._best = score_of(
                 {saving.best_checkpoint_metric: extra["best"]}, saving.best_checkpoint_metric
             )
@@ -167,7 +168,8 @@ class TrainScreen(logging.Handler):
         """The means since the last ``--log-interval``."""
         from fairseq_adv.evaluation.run_logs import loss_nats
 
-        self._loss = loss_nats({name: float(stats[name]) for name in ("loss", "loss_nats") if name in stats})
+        losses = {name: stats.get(name) for name in ("loss", "loss_nats")}  # None: each update was skipped
+        self._loss = loss_nats({name: float(loss) for name, loss in losses.items() if loss is not None})
 
     def scored(self, epoch: int, split: str, stats: Mapping[str, Any]) -> None:
         """A validation has ended. The first split's score selects the best checkpoint."""
@@ -180,7 +182,7 @@ class TrainScreen(logging.Handler):
             return
         name, self._told_at = saving.best_checkpoint_metric, self._trainer.get_num_updates()
         score = score_of(stats, name)
-        is_best = self._best is None or (
+        is_best = self._best is None or math.isnan(self._best) or (
             score >= self._best if saving.maximize_best_checkpoint_metric else score <= self._best
         )
         if is_best:
@@ -199,6 +201,8 @@ class TrainScreen(logging.Handler):
 
     def end(self) -> None:
         """The run has ended: what came out, where it is, what comes next, and what to be warned of."""
+        from fairseq import checkpoint_utils
+
         self._close_bar()
         if self._trainer is None:
             return
@@ -212,8 +216,13 @@ class TrainScreen(logging.Handler):
         )
         path = best if self._best is not None and os.path.isfile(best) else last
         if self._best is not None:
-            when = f" in epoch {self._best_epoch}" if self._best_epoch else ""
-            self._show(f"best dev {shown_score(metric, self._best)}{when}")
+            score, when = self._best, f" in epoch {self._best_epoch}" if self._best_epoch else ""
+            saved = getattr(checkpoint_utils.save_checkpoint, "best", None)
+            # No checkpoint is saved at --validate-interval-updates.
+            if path == best and saved is not None and not saving.no_save:
+                score = score_of({metric: saved}, metric)
+                when = when if score == self._best else ", of those whose models were saved"
+            self._show(f"best dev {shown_score(metric, score)}{when}")
         if saving.no_save or not os.path.isfile(path):
             self._show("no checkpoint was saved")
         else:

@@ -35,7 +35,8 @@ def count_all_updates(trainer: Trainer, epoch_itr: Any) -> int | None:
     criterion = trainer.get_criterion()
     options = {f"--{name.replace('_', '-')}": value for name, value in _criterion_of(trainer).items()}
     repeats = criterion.updates_per_batch(options) if hasattr(criterion, "updates_per_batch") else 1
-    total = count_updates([batches], epochs, 1, 1, list(limits.update_freq)) * repeats
+    skips, update_freq = limits.skip_remainder_batch, list(limits.update_freq)
+    total = count_updates([batches], epochs, 1, 1, update_freq, skips_rest=skips) * repeats
     return min(total, most) if most else total
 
 

@@ -17,11 +17,12 @@ def find_user_dir() -> str:
 
 
 def load_user_dir(folder: str) -> None:
-    """Imports a ``--user-dir``, as fairseq does. fairseq ignores ours, whose package is imported already."""
+    """Imports a ``--user-dir`` after ours, as fairseq does. fairseq ignores ours, whose package is imported
+    already."""
+    import fairseq_adv.plugin
+
     ours, theirs = find_user_dir(), os.path.abspath(folder)
     if os.path.realpath(ours) == os.path.realpath(theirs):
-        import fairseq_adv.plugin
-
         if theirs not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
             fairseq_adv.__path__.append(theirs)
         return

@@ -5,7 +5,7 @@ is the likely cause.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -56,18 +56,31 @@ def reason_not_finite(
     return f"{what}. Try {', or '.join(advice)}."
 
 
-def above_the_start(meters: MetersDict, constant: float | None, first: MetersDict, cfg: Any) -> str:
+def losses_of(meters: MetersDict) -> dict[str, float]:
+    """The losses among fairseq's meters, which are in bits, in nats."""
+    return {
+        name: float(meters[name].avg) * math.log(2)
+        for name in CLEAN
+        if name in meters and meters[name].avg is not None  # None: no update was made
+    }
+
+
+def above_the_start(
+    meters: MetersDict, constant: float | None, first: Mapping[str, float], cfg: Any
+) -> str:
     """Says that the training loss of an epoch is above that of a model which ignores the input; else "".
 
     Args:
         meters: those of the epoch, as logged: losses in bits.
         constant: the loss of the best constant prediction in nats; ``None``: not known for this task.
-        first: the meters of the first update, whose loss is the limit if ``constant`` is not known.
+        first: the losses of the first update, in nats, the limit if ``constant`` is not known.
     """
-    name = next((name for name in CLEAN if name in meters), None)
+    found = losses_of(meters)
+    name = next((name for name in CLEAN if name in found), None)
     if name is None:
         return ""
-    loss, start = (float(of[name].avg) * math.log(2) if name in of else math.nan for of in (meters, first))
+    # Before --adv-start-update, an update has the loss alone.
+    loss, start = found[name], first.get(name, first.get("loss", math.nan))
     limit = start if constant is None else constant
     if math.isnan(limit) or loss <= limit:
         return ""

@@ -25,7 +25,9 @@ class Logged:
 
     Attributes:
         name: its key in the log of a mini-batch, where it is a sum, and in fairseq's meters.
-        per: the key of the count that the sum is divided by; ``None``: the sum itself is logged.
+        per: the key of the count that the sum is divided by; ``None``: the sum itself is logged. Whatever it
+            is, the step also has to pass ``nexamples``, the number of examples: without it the update counts
+            as one without perturbation.
         in_bits: a loss in nats, logged in bits as fairseq logs losses.
         digits: number of decimals.
         always: also logged before ``--adv-start-update``, when ``nexamples`` is 0.
@@ -98,8 +100,9 @@ def reduce_logs(logs: Sequence[Log], declared: Sequence[Logged]) -> None:
         return sum(log.get(key, 0) for log in logs)
 
     size = total("sample_size")
-    if not size:
-        return  # only dummy batches
+    if not size:  # only dummy batches, or nothing was masked
+        metrics.log_scalar("loss", 0.0, 0, round=3)  # else fairseq logs -1, with a weight
+        return
     metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
     perturbed = total("nexamples")
     for number in declared:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
@@ -56,7 +57,7 @@ from fairseq_adv.training.restart import RECORD, check_restart, follow_precision
 
 logger = logging.getLogger(__name__)
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
-FIRST_UPDATE = "first_update"  # fairseq's meters of this name; checkpoints contain them
+FIRST_UPDATE = "first_update"  # its losses, in a checkpoint's extra_state
 
 
 class Method(FairseqCriterion):
@@ -144,7 +145,7 @@ class Method(FairseqCriterion):
         self._is_useful = True
         self._kept: dict[str, Any] = {}
         self._parts: list[ModelParts] = []
-        self.shares_dropout = self.dropout_option != "" and self._has_shared_dropout()
+        self.shares_dropout = not self.dropout_option or self._has_shared_dropout()
         self._bind(task)
         let_criterions_begin_runs()
         leave_out_inference_copies()
@@ -263,8 +264,9 @@ class Method(FairseqCriterion):
 
     def remark(self, trainer: Trainer, meters: MetersDict) -> str:
         """See :func:`fairseq_adv.criterions.diverged.above_the_start`; ``meters`` are the last epoch's."""
-        constant, first = self.objective.constant_loss(meters), metrics.get_meters(FIRST_UPDATE)
-        return diverged.above_the_start(meters, constant, first or MetersDict(), trainer.cfg)
+        return diverged.above_the_start(
+            meters, self.objective.constant_loss(meters), self._kept.get(FIRST_UPDATE) or {}, trainer.cfg
+        )
 
     def begin_run(self, cfg: Any, model: nn.Module) -> None:
         """Called before the trainer is built, with the run's configuration.
@@ -303,7 +305,8 @@ class Method(FairseqCriterion):
         refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
         number_as_before(state, trainer)
         if reset_optimizer:
-            for name in (RECORD, "previous_training_time"):  # --stop-time-hours counts from now on
+            # --stop-time-hours counts from now on.
+            for name in (RECORD, FIRST_UPDATE, "previous_training_time"):
                 (state.get("extra_state") or {}).pop(name, None)
         else:
             follow_precision(state, trainer, self.precision)
@@ -328,14 +331,21 @@ class Method(FairseqCriterion):
         refuse_fp16_without_gpu(trainer)
         allow_tf32(trainer)
         use_new_options(extra, trainer, overrides)
-        self._kept = {RECORD: extra[RECORD]} if extra and extra.get(RECORD) else {}
+        kinds, there = {RECORD: list, FIRST_UPDATE: dict}, extra or {}
+        self._kept = {key: there[key] for key, kind in kinds.items() if isinstance(there.get(key), kind)}
 
     def extra_state(self) -> dict[str, Any]:
         """What is added to a checkpoint's ``extra_state``."""
         return self._kept
 
     def check_before_training(self, model: nn.Module) -> None:
-        """Raises DataError if something would make the run pointless; called before the first update."""
+        """Raises DataError if something would make the run pointless, or its updates wrong; called before
+        the first update of each epoch."""
+        if "fairseq_adv.plugin" not in sys.modules:
+            raise DataError(
+                f"--criterion {self.cfg._name}: fairseq_adv.plugin, which adapts fairseq's training, is not "
+                "imported. Import it in the __init__.py of your --user-dir, or in your program"
+            )
         if not self._checked_data:  # only once: fairseq itself reports what later shards lack
             self.objective.check_data()
             self._checked_data = True
@@ -395,8 +405,9 @@ class Method(FairseqCriterion):
         logging_outputs = on_host(logging_outputs)
         reduce_metrics(logging_outputs, criterion)
         if self.training and self._update == 0:
-            with metrics.aggregate(FIRST_UPDATE, new_root=True):
+            with metrics.aggregate(new_root=True) as found:
                 reduce_logs(logging_outputs, self.logs)
+            self._kept = {**self._kept, FIRST_UPDATE: diverged.losses_of(found)}
         if sum(log.get("sample_size", 0) for log in logging_outputs):
             self.objective.reduce_metrics(logging_outputs)
             if self.flood is not None:

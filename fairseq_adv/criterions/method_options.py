@@ -149,7 +149,7 @@ def check_options(cfg: MethodConfig, config_class: type, names: Collection[str])
             known = [choice.value for choice in declared.type]
             if str(value) not in known:
                 refuse(name, value, f"pass one of {', '.join(known)}")
-        elif limits.get("wanted") and not (
+        elif limits.get("wanted") and value is not None and not (
             math.isfinite(value) and value >= limits["least"] and value > limits["above"]
         ):
             refuse(name, value, limits["wanted"])

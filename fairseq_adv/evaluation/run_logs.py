@@ -17,6 +17,8 @@ INNER, TRAIN, VALID = "train_inner", "train", "valid"
 # Logged by fairseq and the criterions in bits: log2(e) times the training loss.
 IN_BITS = ("loss", "nll_loss", "task_loss")
 _UPDATES = "num_updates"
+_ANEW = (" | No existing checkpoint found ", " | loading pretrained model from ")  # a run that doesn't resume
+_SAVED = re.compile(r"Saved checkpoint .* \(epoch \d+ @ (\d+) updates")
 
 
 class NoNumbers(DataError):
@@ -76,7 +78,14 @@ def log_lines(path: Path) -> list[LogLine]:
             f"{path}: not a text file. Pass the file that fairseq-train --log-file wrote"
         ) from error
     lines: list[LogLine] = []
-    for found in filter(None, map(_log_line, text.splitlines())):
+    is_anew = False
+    for line in text.splitlines():
+        is_anew = is_anew or any(words in line for words in _ANEW)
+        found = _log_line(line)
+        if found is None:
+            continue
+        if is_anew:
+            lines, is_anew = [], False
         if lines and found.updates < lines[-1].updates:
             while lines and lines[-1].updates >= found.updates:
                 lines.pop()
@@ -87,6 +96,11 @@ def log_lines(path: Path) -> list[LogLine]:
             "fairseq-train writes them with --log-format json and --log-file: pass that file"
         )
     return lines
+
+
+def saved_updates(path: Path) -> set[int]:
+    """The numbers of updates after which the run of a log saved checkpoints."""
+    return {int(number) for number in _SAVED.findall(path.read_text(encoding="utf-8", errors="replace"))}
 
 
 def logged_options(path: Path, section: str) -> dict[str, str]:

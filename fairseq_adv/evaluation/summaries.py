@@ -26,6 +26,7 @@ from fairseq_adv.evaluation.run_logs import (
     logged_options,
     loss_nats,
     read_log,
+    saved_updates,
     seed_and_setting,
 )
 from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
@@ -123,7 +124,8 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     summary.updates = int(max((line.updates for line in log_lines(path)), default=0))
     if scored:
         highest = saving["maximize_best_checkpoint_metric"] == "True" if name == own else name not in LOWER
-        best = _best(scored, name, highest)
+        saved = saved_updates(path)  # others are of models that are gone, as at --validate-interval-updates
+        best = _best([one for one in scored if one["num_updates"] in saved] or scored, name, highest)
         summary.epoch, summary.loss = best.get("epoch", math.nan), loss_nats(best)
         summary.score = best[name] * unit(name) if summary.metric else math.nan
     # fairseq rounds updates a second to two digits, and words a second and an update to one.
@@ -162,7 +164,7 @@ def _not_loss(name: str) -> str:
 
 def _best(values: Sequence[Mapping[str, float]], name: str, highest: bool) -> Mapping[str, float]:
     """The best validation; of equal ones the last, as for checkpoint_best.pt."""
-    numbers = [one[name] for one in values]
+    numbers = [one[name] for one in values if not math.isnan(one[name])] or [math.nan]
     best = max(numbers) if highest else min(numbers)
     return next((one for one in reversed(values) if one[name] == best), values[-1])
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
@@ -98,6 +99,11 @@ def evaluate(
             the split has no examples or no labels.
     """
     trained = load(path, data, [split], cpu, precision)
+    name = trained.cfg.criterion._name
+    if name not in CRITERION_REGISTRY:
+        raise DataError(
+            f"{path}: trained with --criterion {name}, which is unknown here. Pass its folder as --user-dir"
+        )
     criterion = trained.task.build_criterion(trained.cfg.criterion)
     trained.model.eval()
     criterion.eval()

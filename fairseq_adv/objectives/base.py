@@ -121,7 +121,9 @@ class Objective(ABC):
         Args:
             predictions: from :meth:`predict`.
             sample: the batch.
-            gather: also return the individual predictions, for metrics that can't be computed from sums.
+            gather: also return the individual predictions, for metrics that can't be computed from sums. As
+                fairseq adds up logs over workers, return them by
+                :func:`fairseq_adv.objectives.gathered.gathered`.
 
         Returns:
             the sums by name; in training, the names must be the same for every batch, since fairseq adds the

@@ -1,5 +1,5 @@
 """CommonsenseQA: ``<s> Q: question </s> A: choice </s>`` for each of five choices (FreeLB, 4.2; fairseq's
-recipe). Documents that were retrieved for a choice, or another context, come before the question.
+recipe).
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,11 @@ from typing import Tuple
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
+from fairseq_adv.tasks.multiple_choice import (
+    MultipleChoiceConfig,
+    MultipleChoiceTask,
+    without_documents,
+)
 
 
 @dataclass
@@ -21,4 +25,4 @@ class CommonsenseQATask(MultipleChoiceTask):
     """The official jsonl files; ``test`` has no answers."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
-        return choice.context, f"Q: {question.stem}", f"A: {choice.text}"
+        return without_documents(question, choice, self.cfg._name)

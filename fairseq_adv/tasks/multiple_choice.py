@@ -203,6 +203,20 @@ class MultipleChoiceTask(TokenizerTask):
         return found
 
 
+def without_documents(question: Question, choice: Choice, task: str) -> Tuple[str, ...]:
+    """The texts ``Q: question`` and ``A: choice``, for the tasks whose layout has no place for documents.
+
+    Raises:
+        DataError: there are documents, or an article; names the file and line.
+    """
+    if choice.context.strip():
+        raise DataError(
+            f"{question.where}: has documents or a context, which --task {task} doesn't read. Pass --task "
+            "arc_retrieval"
+        )
+    return "", f"Q: {question.stem}", f"A: {choice.text}"
+
+
 def _distinct_names(folders: List[Path]) -> List[str]:
     if not folders:
         raise DataError("data: no folder given. Pass at least one")

@@ -10,7 +10,11 @@ from typing import Tuple
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
+from fairseq_adv.tasks.multiple_choice import (
+    MultipleChoiceConfig,
+    MultipleChoiceTask,
+    without_documents,
+)
 
 
 @dataclass
@@ -23,4 +27,4 @@ class QNLIRankingTask(MultipleChoiceTask):
     """Two sentences per question. A question with only one sentence can only be used for prediction."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
-        return choice.context, f"Q: {question.stem}", f"A: {choice.text}"
+        return without_documents(question, choice, self.cfg._name)

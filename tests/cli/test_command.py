@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from fairseq.tasks import TASK_REGISTRY
-from support import all_verbs, command, run_command, run_from_scratch, write_encoder
+from support import all_verbs, command, run_command, run_from_scratch
 
 import fairseq_adv.cli
 from fairseq_adv.cli import doctor
-from fairseq_adv.cli.script import check_name
+from fairseq_adv.cli.script import check_name, json_line
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
@@ -86,9 +86,7 @@ def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
 def test_a_second_fairseq_adv_is_no_user_dir(tmp_path: Path) -> None:
     (tmp_path / "fairseq_adv").mkdir()
     (tmp_path / "fairseq_adv" / "__init__.py").write_text("raise SystemExit('its code was run')\n")
-    (tmp_path / "train.tsv").write_text("Rome B-LOC\n")
-    encoder = ("--encoder", str(write_encoder(tmp_path / "encoder")))
-    done = python_cli("train", str(tmp_path), *encoder, "--user-dir", str(tmp_path / "fairseq_adv"))
+    done = python_cli("validate", "model.pt", "--user-dir", str(tmp_path / "fairseq_adv"))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"error: --user-dir {tmp_path}/fairseq_adv: a second fairseq_adv, beside the one in" in done.stderr
 
@@ -96,10 +94,10 @@ def test_a_second_fairseq_adv_is_no_user_dir(tmp_path: Path) -> None:
 def test_importing_a_package_of_it_is_no_use_of_an_old_attribute() -> None:
     """Python asks for the attribute first, and imports the package where there is none."""
     code = "from fairseq_adv import optim; import fairseq_adv; print(fairseq_adv.optim is optim)"
-    done = run_from_scratch(sys.executable, "-W", "error", "-c", code)
+    done = run_from_scratch(sys.executable, "-W", "error:fairseq_adv", "-c", code)
     assert done.stdout == "True\n", done.stderr
     code = "import fairseq_adv; fairseq_adv.optim"
-    done = run_from_scratch(sys.executable, "-W", "error", "-c", code)
+    done = run_from_scratch(sys.executable, "-W", "error:fairseq_adv", "-c", code)
     assert "fairseq_adv.optim without importing it" in done.stderr
 
 
@@ -109,6 +107,11 @@ def test_a_removed_verb_names_what_replaces_it(capsys: pytest.CaptureFixture[str
         shown = capsys.readouterr()
         assert shown.out == "" and shown.err.count("\n") == 1
         assert shown.err.startswith("error: fairseq-adv figures was removed in 0.3.0. Use examples/flooding/")
+
+
+def test_json_has_no_number_that_is_not_finite() -> None:
+    nested = {"loss": float("nan"), "a": {"b": [1.5, float("inf"), "x"]}, "c": (None, 2)}
+    assert json_line(nested) == '{"loss": null, "a": {"b": [1.5, null, "x"]}, "c": [null, 2]}'
 
 
 def test_a_wrong_command_exits_with_2() -> None:

@@ -95,6 +95,10 @@ def test_the_precision_is_that_of_all_runs(folder: Path, tmp_path: Path, precisi
             expected = ("sentence_prediction", None)
         assert (found["--criterion"], found.get("--precision")) == expected
         assert "--num-classes" not in found, "train takes it from the data"
+    args.metric = "mcc"  # which fairseq's own criterion doesn't have
+    plain = next(setting for setting in settings(args) if not setting.ratio)
+    found = TrainOptions(command(args, plain, 4.0, 1, tmp_path)).given
+    assert (found["--criterion"], found["--precision"]) == ("standard", precision or "fp32")
 
 
 def test_no_perturbation_is_one_setting_and_the_metric_a_score(

@@ -27,6 +27,7 @@ from support import (
     command,
     fairseq_train,
     run_command,
+    run_from_scratch,
     slow,
     start_command,
     train_args,
@@ -46,7 +47,7 @@ from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_com
 from fairseq_adv.cli.train_log import logged_to
 from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.criterions.freeat import costs_and_intervals
-from fairseq_adv.data.errors import FullDisk
+from fairseq_adv.data.errors import DataError, FullDisk
 from fairseq_adv.evaluation.run_logs import read_log
 
 SIZES = (
@@ -162,8 +163,9 @@ def test_classes_and_score_are_the_datas(
 def test_the_best_score_is_the_highest_and_the_best_loss_the_lowest(data: Path, encoder: Path) -> None:
     metric, highest = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric"
     assert options_of(data, encoder, highest)[metric] == "accuracy"
-    for name in ("f1", "ppl", "task_loss", "nll_loss", "mse"):
-        assert (highest in options_of(data, encoder, metric, name)) == (name == "f1"), name
+    for name in ("f1", "em", "best_f1", "ppl", "task_loss", "nll_loss", "mse", "embedding_norm"):
+        is_score = name in ("f1", "em", "best_f1")
+        assert (highest in options_of(data, encoder, metric, name)) == is_score, name
 
 
 def test_numbers_without_a_dictionary_are_a_regression(encoder: Path, tmp_path: Path) -> None:
@@ -383,6 +385,8 @@ def test_updates_of_several_workers_and_shards() -> None:
     assert count_updates([17], 1, 4, 2, [2]) == 2
     assert count_updates([17, 5], 3, 4, 1, [1]) == 5 + 2 + 5
     assert count_updates([16], 3, 4, 1, [4, 2]) == 1 + 2 + 2
+    assert count_updates([40], 2, 4, 1, [4], skips_rest=True) == 2 + 2, "the last mini-batch, and a third"
+    assert count_updates([17], 1, 4, 2, [1], skips_rest=True) == 2
 
 
 @pytest.mark.parametrize("multiple", [1, 3, 4])
@@ -622,7 +626,6 @@ def test_data_comes_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 METHOD = """
 from fairseq.criterions import register_criterion
-import fairseq_adv.plugin
 from fairseq_adv.criterions.pgd import PGDConfig, PGDCriterion
 
 @register_criterion("{0}", dataclass=PGDConfig)
@@ -633,6 +636,20 @@ class TheirCriterion(PGDCriterion):
     def updates_per_batch(cls, options):
         return 2
 """
+
+
+def test_the_plugin_is_imported_before_a_method_of_the_users_own(
+    data: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By fairseq-adv train. fairseq-train imports what that method imports, which may lack the plug-in."""
+    (tmp_path / "__init__.py").write_text(METHOD.format("their_own"))
+    words = [str(data), "--encoder", str(encoder), "--user-dir", str(tmp_path), "--criterion", "their_own"]
+    done = run_from_scratch(sys.executable, "-m", "fairseq_adv", "train", *words, "--dry-run")
+    assert done.returncode == 0 and "--optimizer torch_adamw" in done.stdout, done.stderr
+    run = build(train_args(data, None, "pgd"))
+    monkeypatch.delitem(sys.modules, "fairseq_adv.plugin")
+    with pytest.raises(DataError, match=r"--criterion pgd: fairseq_adv\.plugin, which .* is not imported"):
+        run.criterion.check_before_training(run.model)
 
 
 def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Path, tmp_path: Path) -> None:

@@ -104,6 +104,18 @@ def test_of_equal_scores_the_last_is_best_and_no_checkpoint_is_named_that_the_ru
     assert done.stdout.splitlines()[-1] == "no checkpoint was saved"
 
 
+def test_the_best_score_is_that_of_a_saved_model(data: Path, tmp_path: Path) -> None:
+    """fairseq validates at --validate-interval-updates, but saves at the end of epochs."""
+    still = ["--criterion", "standard", "--lr", "1", "--max-update", "2", "--validate-interval-updates", "1"]
+    done = run(*words(data, tmp_path, *still))
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"update (\d+) of .*dev accuracy ([\d.]+)", done.stdout)
+    (best,) = re.findall("^best dev accuracy (.*)$", done.stdout, re.MULTILINE)
+    assert [update for update, _ in told] == [str(update) for update in range(1, 3)]
+    scores = [float(score) for _, score in told]
+    assert scores[-1] < max(scores) and best == f"{scores[-1]:.2f}, of those whose models were saved"
+
+
 def test_warnings_come_at_once_and_last(data: Path, tmp_path: Path) -> None:
     done = run(
         *words(

@@ -97,6 +97,26 @@ def test_the_last_of_equal_scores_is_the_best_checkpoint_s(tmp_path: Path) -> No
     assert math.isnan(found.seconds_per_update)
 
 
+def test_a_score_without_a_checkpoint_is_not_the_best(tmp_path: Path) -> None:
+    """fairseq saves none at --validate-interval-updates."""
+    saved = "INFO | Saved checkpoint a/checkpoint1.pt (epoch 1 @ {} updates, score 70) (writing took 1 s)"
+    lines = [valid(10, accuracy=86), valid(20, accuracy=70), saved.format(20), valid(30, accuracy=90)]
+    found = summarise(write_log(tmp_path / "a", *lines))
+    assert (found.score, found.epoch) == (70, 2)
+
+
+def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
+    lines = [valid(10, accuracy=math.nan), valid(20, accuracy=80), valid(30, accuracy=70)]
+    assert summarise(write_log(tmp_path / "a", *lines)).score == 80
+
+
+def test_an_earlier_run_in_the_log_does_not_count(tmp_path: Path) -> None:
+    """Its checkpoints have been removed; its updates were more rows each."""
+    anew = "2026-11-26 10:00:00 | INFO | fairseq.trainer | No existing checkpoint found a/checkpoint_last.pt"
+    found = summarise(write_log(tmp_path / "a", anew, valid(10, accuracy=90), anew, valid(20, accuracy=70)))
+    assert (found.score, found.epoch) == (70, 2)
+
+
 def test_slow_updates_have_their_seconds(tmp_path: Path) -> None:
     """fairseq writes 0.01 updates a second for 67 to 200 s each."""
     train = {"train_loss": "1", "train_ups": "0.01", "train_wps": "8", "train_wpb": "1024", "epoch": 1}

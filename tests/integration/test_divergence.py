@@ -249,12 +249,14 @@ def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
 def test_the_first_value_is_kept_over_a_restart(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "data", train=48)
     ends = []
-    for name, stops in (("straight", [[]]), ("parts", [["--max-update", "7"], []])):
+    # fairseq drops its own meters in a checkpoint of an epoch's end.
+    parts = ([[]], [["--max-update", "7"], []], [["--max-epoch", "1"], []])
+    for name, stops in zip(("straight", "parts", "epochs"), parts):
         for stop in stops:
             args = train_args(data, tmp_path / name, "standard", "--lr", "5", *stop, task="masked_lm")
             done = fairseq_train(*args)
         ends.append(last_line(done).split("seconds")[1])
-    assert ends[0] == ends[1]
+    assert ends[0] == ends[1] == ends[2]
     assert ends[0].startswith(". The training loss ended above its first value: loss is ")
 
 

@@ -63,11 +63,14 @@ def folder_with(tmp_path: Path, row: dict[str, object], **splits: dict[str, obje
 
 @pytest.mark.parametrize("task", ["commonsense_qa", "qnli_ranking"])
 def test_layout_of_question_and_answer(tmp_path: Path, task: str) -> None:
-    run = build(train_args(folder_with(tmp_path, ROW), None, "standard", task=task))
+    row = json.loads(json.dumps(ROW).replace("w8 w9", " "))
+    run = build(train_args(folder_with(tmp_path, row), None, "standard", task=task))
     assert rows_of(run) == [
-        "<s> w8 w9 </s> q : w1 w2 ? </s> a : w3 </s>", "<s> q : w1 w2 ? </s> a : w4 w5 </s>",
+        "<s> q : w1 w2 ? </s> a : w3 </s>", "<s> q : w1 w2 ? </s> a : w4 w5 </s>",
         "<s> q : w1 w2 ? </s> a : w6 </s>",
     ]  # fmt: skip
+    with pytest.raises(DataError, match=rf"train\.jsonl:1: has documents .* --task {task} doesn't read"):
+        build(train_args(folder_with(tmp_path, ROW), None, "standard", task=task))
     sample = batch(run, [0])
     assert sample["target"].tolist() == [1] and run.task.dataset("train").examples[0].id == "one"
 
@@ -108,7 +111,7 @@ def test_a_question_longer_than_the_model_is_named(tmp_path: Path) -> None:
     row = json.loads(json.dumps(ROW))
     row["question"]["stem"] = " ".join(["w7"] * 30)
     with pytest.raises(DataError, match=r"train.jsonl:1: .* more than --max-positions 24"):
-        build(train_args(folder_with(tmp_path, ROW, train=row), None, "standard", task="commonsense_qa"))
+        build(train_args(folder_with(tmp_path, ROW, train=row), None, "standard", task="arc_retrieval"))
 
 
 def test_an_answer_is_needed_in_training_and_validation(tmp_path: Path) -> None:

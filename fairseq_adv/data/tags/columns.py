@@ -104,34 +104,36 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
     return rows
 
 
-def first_word(lines: Iterable[str]) -> List[str]:
-    """The columns of the first line that is a word for certain: it doesn't begin with #. If all do, those of
-    the first that ends in a tag. Empty if there is none."""
-    tagged: List[str] = []
-    for line in lines:
-        cells = cells_of(line.lstrip("\ufeff"))
+def first_word(lines: Iterable[str]) -> str:
+    """The first line that is a word for certain: it doesn't begin with #. If all do, the first that ends in a
+    tag. Empty if there is none."""
+    tagged = ""
+    for line in (line.lstrip("\ufeff") for line in lines):
+        cells = cells_of(line)
         if cells and cells[0] != DOCUMENT:
             if cells[0][:1] != "#":
-                return cells
-            tagged = tagged or (cells if is_tag(cells[-1]) else [])
+                return line
+            tagged = tagged or (line if is_tag(cells[-1]) else "")
     return tagged
 
 
-def is_comment(line: str, cells: List[str], word: List[str]) -> bool:
+def is_comment(line: str, cells: List[str], word: str) -> bool:
     """Whether a line before a sentence is a comment, such as CoNLL-U's ``# sent_id = 1``, and not a word, as
     ``#Berlin`` and a part of speech are.
 
     Args:
         cells: of the line.
-        word: the columns of a word of the file.
+        word: the line of a word of the file.
     """
     if len(cells) < 2 or cells[0][:1] != "#":
         return False
-    is_as_wide = len(cells) == len(word)
-    if is_tag(cells[-1]):  # as the last word of ``# text = Take the I-95`` is
-        return "\t" not in line and not is_as_wide
+    has_tabs, columns = "\t" in line, cells_of(word)
+    if not has_tabs and ("\t" in word or len(cells) != len(columns)):
+        return True
+    if is_tag(cells[-1]):
+        return False
     # Where words end in a tag, a line that doesn't is none, however many columns it has.
-    return line.startswith("# ") or ("\t" not in line and (not is_as_wide or is_tag(word[-1])))
+    return line.startswith("# ") or (not has_tabs and is_tag(columns[-1]))
 
 
 def cells_of(line: str) -> List[str]:

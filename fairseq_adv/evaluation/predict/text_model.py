@@ -64,7 +64,9 @@ class TextModel:
                 a CPU).
 
         Returns:
-            an answer for each row, in order.
+            an answer for each row, in order. A model of questions about a context always answers with a part
+            of it, also one that was trained on SQuAD 2.0: ``fairseq-adv predict`` on SQuAD's files decides
+            whether there is none.
 
         Raises:
             DataError: an invalid row, a mixture of pairs and single texts, or a row that is too long.

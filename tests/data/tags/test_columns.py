@@ -57,6 +57,8 @@ def test_comments_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptur
         ("# text = Take the I-95\nTake B-V\n", "Take", 1),  # ends as a tag does
         ("#text = an E-mail\nan\tDT\n", "an", 1),
         ("#a B-LOC\n#b I-LOC\n", "#a", 0),
+        ("# I-5\nTake\tB-V\n", "Take", 1),  # words have tabs
+        ("# B-5\nTake B-V\n", "#", 0),
     ],
 )
 def test_a_first_word_with_a_hash_is_no_comment(
