@@ -61,6 +61,14 @@ def detect_task(folder: Path) -> str:
     )
 
 
+def task_of(folders: Sequence[Path]) -> str:
+    """The task that reads all folders, if there is one, else that of the first."""
+    tasks = [detect_task(folders[0])]
+    if tasks == ["commonsense_qa"]:  # other questions have documents, or may have
+        tasks += map(detect_task, folders[1:])
+    return "arc_retrieval" if "arc_retrieval" in tasks else tasks[0]
+
+
 def kind_of(task: str) -> str:
     """The kind of a registered task, ours or another that derives from it: "classes" for labelled texts,
     "corpus", "questions", or "tokens" for tags and spans; "" for any other.

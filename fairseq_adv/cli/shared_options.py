@@ -51,7 +51,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "DIR",
         "help": "folder with the encoder's tokenizer files, if it is not where training left it",
     },
-    "--user-dir": {"metavar": "DIR", "help": "folder with tasks and methods of your own, as for training"},
+    "--user-dir": {"metavar": "DIR", "help": "folder with code of your own, as for training"},
 }
 
 

@@ -60,7 +60,8 @@ def sweep_options(parser: VerbParser) -> None:
     add("--batch-size", type=count, default=16, metavar="N", help="examples per mini-batch")
     add("--precision", choices=("auto", "fp32", "bf16"),
         help="precision of the training runs, as for fairseq-adv train; runs without perturbation then use "
-        "--criterion standard (default: fp32, with fairseq's own criterion)")  # fmt: skip
+        "--criterion standard (default: fp32; with --metric accuracy, these use fairseq's own "
+        "criterion)")  # fmt: skip
     add("--lr", type=positive, default=5e-5, help="learning rate")
     add("--metric", default="accuracy", help="validation metric that selects the best checkpoint")
 

@@ -14,7 +14,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
 
 from .check_options import check_choices
-from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch
+from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch, task_of
 from .encoder_folder import check_dictionary, hugging_face_args, model_args
 from .user_dir import find_user_dir, load_user_dir
 
@@ -108,7 +108,7 @@ def train_command(
     if not folders:
         raise DataError("DATA is empty: pass a data folder")
     options.fill({"--user-dir": find_user_dir()})
-    options.fill({"--task": options.value("--task") or detect_task(folders[0])})
+    options.fill({"--task": options.value("--task") or task_of(folders)})
     _fill_encoder(options, encoder, folders[0])
     options.fill({"--criterion": "freelb"})
     load_user_dir(options.value("--user-dir"))

@@ -219,7 +219,8 @@ class TrainScreen(logging.Handler):
             score, when = self._best, f" in epoch {self._best_epoch}" if self._best_epoch else ""
             saved = getattr(checkpoint_utils.save_checkpoint, "best", None)
             # No checkpoint is saved at --validate-interval-updates.
-            if path == best and saved is not None and not saving.no_save:
+            is_known = saved is not None and not math.isnan(saved)  # fairseq's is NaN after a NaN
+            if path == best and is_known and not saving.no_save:
                 score = score_of({metric: saved}, metric)
                 when = when if score == self._best else ", of those whose models were saved"
             self._show(f"best dev {shown_score(metric, score)}{when}")

@@ -18,7 +18,9 @@ INNER, TRAIN, VALID = "train_inner", "train", "valid"
 IN_BITS = ("loss", "nll_loss", "task_loss")
 _UPDATES = "num_updates"
 _ANEW = (" | No existing checkpoint found ", " | loading pretrained model from ")  # a run that doesn't resume
-_SAVED = re.compile(r"Saved checkpoint .* \(epoch \d+ @ (\d+) updates")
+_START = "{'_name': None, 'common'"  # how the configuration begins, in the first line of a start
+# After a validation: a signal's checkpoint has no score.
+_SAVED = re.compile(r"Saved checkpoint .* \(epoch \d+ @ (\d+) updates, score (?!None)")
 
 
 class NoNumbers(DataError):
@@ -98,9 +100,25 @@ def log_lines(path: Path) -> list[LogLine]:
     return lines
 
 
-def saved_updates(path: Path) -> set[int]:
-    """The numbers of updates after which the run of a log saved checkpoints."""
-    return {int(number) for number in _SAVED.findall(path.read_text(encoding="utf-8", errors="replace"))}
+def unsaved_updates(path: Path) -> set[int]:
+    """The numbers of updates after which a run was validated, but no checkpoint was saved.
+
+    A start that logs no checkpoint at all, as with fairseq-train's own ``--log-file``, may have saved any.
+    """
+    unsaved: set[int] = set()
+    validated: set[int] = set()
+    saved: set[int] = set()
+    for line in [*path.read_text(encoding="utf-8", errors="replace").splitlines(), _START]:
+        if _START in line:
+            unsaved = (unsaved | (validated if saved else set())) - (saved or validated)
+            validated, saved = set(), set()
+        elif any(words in line for words in _ANEW):
+            unsaved = set()
+        elif written := _SAVED.search(line):
+            saved.add(int(float(f"{int(written[1]):.6g}")))  # as in lines of numbers
+        elif (found := _log_line(line)) is not None and found.kind == VALID:
+            validated.add(found.updates)
+    return unsaved
 
 
 def logged_options(path: Path, section: str) -> dict[str, str]:
@@ -119,7 +137,7 @@ def logged_options(path: Path, section: str) -> dict[str, str]:
 def logged_configuration(path: Path) -> str:
     """The line with all options; of several starts, the last one's that trained. "" if there is none."""
     lines = reversed(_until_last_numbers(path))
-    return next((line[line.index("{'_name'") :] for line in lines if "{'_name': None, 'common'" in line), "")
+    return next((line[line.index("{'_name'") :] for line in lines if _START in line), "")
 
 
 def _until_last_numbers(path: Path) -> list[str]:

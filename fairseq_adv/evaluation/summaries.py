@@ -26,8 +26,8 @@ from fairseq_adv.evaluation.run_logs import (
     logged_options,
     loss_nats,
     read_log,
-    saved_updates,
     seed_and_setting,
+    unsaved_updates,
 )
 from fairseq_adv.evaluation.trained import attack_checkpoint, read_checkpoint, reported_as_data_error
 from fairseq_adv.fairseq_patches.commands import NO_SCORES
@@ -124,8 +124,8 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     summary.updates = int(max((line.updates for line in log_lines(path)), default=0))
     if scored:
         highest = saving["maximize_best_checkpoint_metric"] == "True" if name == own else name not in LOWER
-        saved = saved_updates(path)  # others are of models that are gone, as at --validate-interval-updates
-        best = _best([one for one in scored if one["num_updates"] in saved] or scored, name, highest)
+        unsaved = unsaved_updates(path)  # of models that are gone, as at --validate-interval-updates
+        best = _best([one for one in scored if one["num_updates"] not in unsaved] or scored, name, highest)
         summary.epoch, summary.loss = best.get("epoch", math.nan), loss_nats(best)
         summary.score = best[name] * unit(name) if summary.metric else math.nan
     # fairseq rounds updates a second to two digits, and words a second and an update to one.

@@ -211,8 +211,8 @@ def without_documents(question: Question, choice: Choice, task: str) -> Tuple[st
     """
     if choice.context.strip():
         raise DataError(
-            f"{question.where}: has documents or a context, which --task {task} doesn't read. Pass --task "
-            "arc_retrieval"
+            f"{question.where}: has documents or a context, which --task {task} doesn't read. Leave them "
+            "out, or train with --task arc_retrieval"
         )
     return "", f"Q: {question.stem}", f"A: {choice.text}"
 

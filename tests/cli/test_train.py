@@ -42,7 +42,7 @@ from support import (
 from token_data import write_spans, write_swag, write_tags
 
 import fairseq_adv.cli
-from fairseq_adv.cli.data_folder import detect_task
+from fairseq_adv.cli.data_folder import detect_task, task_of
 from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_command
 from fairseq_adv.cli.train_log import logged_to
 from fairseq_adv.cli.train_text import next_command
@@ -222,6 +222,11 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     assert detect_task(tmp_path / "csqa") == "commonsense_qa"
     (tmp_path / "race" / "train" / "middle").mkdir(parents=True)
     assert detect_task(tmp_path / "race") == "arc_retrieval"
+    assert task_of([tmp_path / "csqa"]) == "commonsense_qa"
+    assert task_of([tmp_path / "csqa", tmp_path / "race"]) == "arc_retrieval", "whose articles are read"
+    question["choices"] = [{"label": "A", "text": "a", "para": "retrieved"}]
+    write_json_lines(tmp_path / "csqa" / "train_rand_split.jsonl", [{"question": question}])
+    assert detect_task(tmp_path / "csqa") == "arc_retrieval"
     shutil.copytree(tmp_path / "arc", tmp_path / "pairs")
     (tmp_path / "pairs" / "report.json").write_text("{}")
     assert detect_task(tmp_path / "pairs") == "qnli_ranking"

@@ -103,6 +103,13 @@ def test_a_score_without_a_checkpoint_is_not_the_best(tmp_path: Path) -> None:
     lines = [valid(10, accuracy=86), valid(20, accuracy=70), saved.format(20), valid(30, accuracy=90)]
     found = summarise(write_log(tmp_path / "a", *lines))
     assert (found.score, found.epoch) == (70, 2)
+    # At a signal, a checkpoint without a score; then a resumed run of fairseq-train, which logs none.
+    signal = saved.format(30).replace("70)", "None)")
+    lines += [signal, "{'_name': None, 'common': {}}", valid(40, accuracy=80)]
+    found = summarise(write_log(tmp_path / "b", *lines))
+    assert (found.score, found.epoch) == (80, 4)
+    lines += [valid(1_234_570, accuracy=85), saved.format(1_234_567), saved.format(40)]
+    assert summarise(write_log(tmp_path / "c", *lines)).score == 85
 
 
 def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
