@@ -139,7 +139,7 @@ REFUSED: list[tuple[str, str, str]] = [
     ("creat", "--adv-lr -1", "--adv-lr -1.0: pass a finite step length"),
     # Some of their passes freeze the weights; infobert's network is no part of the model; awp and sam move
     # each weight.
-    *((method, "--ddp-backend fully_sharded", f"fully_sharded with --criterion {method}.* pass ")
+    *((method, "--ddp-backend fully_sharded", f"fully_sharded with --criterion {method}.* [pP]ass ")
       for method in ("pgd", "yopo", "alum_vat", "smart", "creat", "infobert", "awp", "sam")),
     # Flooding, an option of every method.
     *((method, "--flood-level auto", "--flood-level auto: also pass --accordance-interval")
