@@ -42,7 +42,7 @@ class Results:
         columns = [*((name, None) for name in COMPARED), *controls]  # controls: with the method's rate
         self.by_task = {task: [self.gain(task, name, base=base) for name, base in columns] for task in TASKS}
         self.means = [mean_of(of_tasks) for of_tasks in zip(*self.by_task.values())]
-        self.is_complete = all(cell.name in self.records for cell in self.cells if cell.is_primary)
+        self.is_complete = all(c.name in self.records for c in self.cells if c.is_primary or c.is_control)
         self.has_gain = any(one for some in self.by_task.values() for one in some)
 
     def of(self, task: str, method: str, setting: Optional[int] = None) -> dict[int, Record]:
@@ -138,7 +138,7 @@ def summary(results: Results) -> list[str]:
             said = f"**`{name}`: {gains.verdict(one, p)}.** {shown(one)} points in the mean over tasks (95 %"
             lines.append(f"- {said} interval), p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm.")
     else:
-        lines.append("**The primary comparisons are not complete, so nothing is concluded.**")
+        lines.append("**The comparisons, or those at equal rates, are not complete: nothing is concluded.**")
     lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]
     rows = [[f"mean of {len(TASKS)}", *map(shown, results.means)]]
     rows += [[f"{task} ({TASKS[task].metric})", *map(shown, some)] for task, some in results.by_task.items()]
