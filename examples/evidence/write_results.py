@@ -16,7 +16,7 @@ import gains
 import grid
 import numpy as np
 from gains import SMALLEST, Floats, Gain
-from grid import Record
+from grid import PRIMARY, Record
 from records import RECORDS, answers_of, read_arrays, read_records
 from splits import ATTACKED, GRID, TASKS, tested
 from tables import markdown, write_between
@@ -26,7 +26,7 @@ from fairseq_adv.evaluation.calibration import expected_calibration_error
 
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
-COMPARED = grid.PRIMARY[1:]
+COMPARED = PRIMARY[1:]
 PRICE = "training time, × `standard`"
 Counts = Callable[[Record], Optional[Floats]]
 
@@ -58,11 +58,6 @@ class Results:
         found, draw = read_arrays(answers_of(record, self.folder), "test", "draw")
         places = tested(groups, draw)
         return all_classes(found), labels[places], groups[places]
-
-    def collapsed(self, task: str, method: str) -> list[bool]:
-        """For each seed, whether more than 99 % of the model's answers are one class."""
-        found = [self.answers(one)[0].argmax(1) for one in self.of(task, method).values()]
-        return [bool(np.bincount(said).max() > 0.99 * len(said)) for said in found]
 
     def counts(self, record: Record) -> Floats:
         """Of the answers to the test rows, by group."""
@@ -100,6 +95,10 @@ def mean_of(found: Iterable[Optional[Gain]]) -> Optional[Gain]:
     """The mean over tasks; ``None`` if one lacks it."""
     known = [one for one in found if one is not None]
     return gains.mean_gain(known) if len(known) == len(TASKS) else None
+
+
+def has_collapsed(found: Any) -> bool:  # more than 99 % of a model's answers are one class
+    return bool(np.bincount(found.argmax(1)).max() > 0.99 * len(found))
 
 
 def all_classes(found: Any) -> Any:
@@ -142,10 +141,11 @@ def summary(results: Results) -> list[str]:
     lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]
     rows = [[f"mean of {len(TASKS)}", *map(shown, results.means)]]
     rows += [[f"{task} ({TASKS[task].metric})", *map(shown, some)] for task, some in results.by_task.items()]
-    heads = [f"`{name}`{more}" for more in ("", " at equal learning rates") for name in COMPARED]
-    lines += markdown(["task", *heads], rows)
-    ones = [(name, [one for task in TASKS for one in results.collapsed(task, name)]) for name in grid.PRIMARY]
-    told = ", ".join(f"`{name}` {sum(some)} of {len(some)}" for name, some in ones)
+    heads = ["task", *(f"`{name}`{more}" for more in ("", " at equal learning rates") for name in COMPARED)]
+    lines += markdown(heads, rows)
+    found = {name: [one for task in TASKS for one in results.of(task, name).values()] for name in PRIMARY}
+    ones = [sum(has_collapsed(results.answers(one)[0]) for one in some) for some in found.values()]
+    told = ", ".join(f"`{name}` {count} of {len(found[name])}" for name, count in zip(PRIMARY, ones))
     lines += [f"Collapsed models (more than 99 % of their answers are one class): {told}.", ""]
     lines += [f"![Gain by task and method, with its price]({FIGURE}.svg)", ""] if results.has_gain else []
     lines += ["## Under attack, and on other texts (secondary)", ""]
@@ -168,8 +168,8 @@ def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
     found = [(name, [results.gain(task, name) for task in GRID["secondary"]]) for name in grid.OTHERS]
     rows = [[f"`{name}`", *map(shown, some), results.price(name)] for name, some in found]
-    table = markdown(["method", *GRID["secondary"], PRICE], rows)
-    lines = ["## Other methods: gain over `standard` (secondary)", "", *table]
+    lines = ["## Other methods: gain over `standard` (secondary)", ""]
+    lines += markdown(["method", *GRID["secondary"], PRICE], rows)
     for task in TASKS:
         rows = [scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
         heads = ["method", "seeds", "of one class", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
@@ -197,7 +197,7 @@ def scores(results: Results, task: str, method: str) -> list[str]:
         numbers.append([float(gains.score(one.sum(0))) for one in attacked if one is not None])
     digits = (2, 3, 3, 3, 1, 1, 1)
     means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
-    return [f"`{method}`", str(len(found)), str(sum(results.collapsed(task, method))), *means]
+    return [f"`{method}`", str(len(found)), str(sum(has_collapsed(said) for said, _ in each)), *means]
 
 
 def settings(results: Results) -> list[list[str]]:

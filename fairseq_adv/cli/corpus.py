@@ -131,9 +131,7 @@ def _tell_counts(corpus: Corpus, shards: list[int]) -> None:
     for split, counts in corpus.counts(shards).items():
         print(f"{split}: {counts.rows} rows, {counts.tokens} tokens, {counts.unknown} of them <unk>")
         if counts.replaced:
-            print(
-                f"  note: {counts.replaced} U+FFFD characters: text was not UTF-8, or had them already"
-            )
+            print(f"  note: {counts.replaced} U+FFFD characters: text was not UTF-8, or had them already")
 
 
 def _named(shards: list[int]) -> str:

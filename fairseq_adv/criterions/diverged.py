@@ -65,9 +65,7 @@ def losses_of(meters: MetersDict) -> dict[str, float]:
     }
 
 
-def above_the_start(
-    meters: MetersDict, constant: float | None, first: Mapping[str, float], cfg: Any
-) -> str:
+def above_the_start(meters: MetersDict, constant: float | None, first: Mapping[str, float], cfg: Any) -> str:
     """Says that the training loss of an epoch is above that of a model which ignores the input; else "".
 
     Args:

@@ -8,11 +8,7 @@ from typing import Tuple
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.tasks.multiple_choice import (
-    MultipleChoiceConfig,
-    MultipleChoiceTask,
-    without_documents,
-)
+from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
 
 
 @dataclass
@@ -25,4 +21,4 @@ class CommonsenseQATask(MultipleChoiceTask):
     """The official jsonl files; ``test`` has no answers."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
-        return without_documents(question, choice, self.cfg._name)
+        return self.without_documents(question, choice)

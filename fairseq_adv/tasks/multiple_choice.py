@@ -100,6 +100,19 @@ class MultipleChoiceTask(TokenizerTask):
         """The texts of a candidate: first one that may be truncated or empty, then those that are never
         truncated."""
 
+    def without_documents(self, question: Question, choice: Choice) -> Tuple[str, ...]:
+        """The texts ``Q: question`` and ``A: choice``, for tasks whose layout has no place for documents.
+
+        Raises:
+            DataError: there are documents, or an article; names the file and line.
+        """
+        if choice.context.strip():
+            raise DataError(
+                f"{question.where}: has documents or a context, which --task {self.cfg._name} doesn't read. "
+                "Leave them out, or train with --task arc_retrieval"
+            )
+        return "", f"Q: {question.stem}", f"A: {choice.text}"
+
     def read(self, folder: Path, split: str) -> List[Question]:
         """The questions of one data set.
 
@@ -201,20 +214,6 @@ class MultipleChoiceTask(TokenizerTask):
             if there is None:
                 logger.warning("%s has no split %r, so this data set is left out of it", folder, split)
         return found
-
-
-def without_documents(question: Question, choice: Choice, task: str) -> Tuple[str, ...]:
-    """The texts ``Q: question`` and ``A: choice``, for the tasks whose layout has no place for documents.
-
-    Raises:
-        DataError: there are documents, or an article; names the file and line.
-    """
-    if choice.context.strip():
-        raise DataError(
-            f"{question.where}: has documents or a context, which --task {task} doesn't read. Leave them "
-            "out, or train with --task arc_retrieval"
-        )
-    return "", f"Q: {question.stem}", f"A: {choice.text}"
 
 
 def _distinct_names(folders: List[Path]) -> List[str]:

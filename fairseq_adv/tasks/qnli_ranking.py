@@ -10,11 +10,7 @@ from typing import Tuple
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.tasks.multiple_choice import (
-    MultipleChoiceConfig,
-    MultipleChoiceTask,
-    without_documents,
-)
+from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
 
 
 @dataclass
@@ -27,4 +23,4 @@ class QNLIRankingTask(MultipleChoiceTask):
     """Two sentences per question. A question with only one sentence can only be used for prediction."""
 
     def texts(self, question: Question, choice: Choice) -> Tuple[str, ...]:
-        return without_documents(question, choice, self.cfg._name)
+        return self.without_documents(question, choice)
