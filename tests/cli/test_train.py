@@ -19,6 +19,7 @@ import pytest
 import torch
 from fairseq.data import iterators
 from fairseq.data.data_utils import batch_by_size
+from fairseq.tasks import TASK_REGISTRY
 from hf_encoders import save_encoder
 from omegaconf import OmegaConf
 from support import (
@@ -42,13 +43,14 @@ from support import (
 from token_data import write_spans, write_swag, write_tags
 
 import fairseq_adv.cli
-from fairseq_adv.cli.data_folder import detect_task, task_of
+from fairseq_adv.cli.data_folder import detect_task, rows_of_an_epoch, task_of
 from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_command
 from fairseq_adv.cli.train_log import logged_to
 from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.criterions.freeat import costs_and_intervals
 from fairseq_adv.data.errors import DataError, FullDisk
 from fairseq_adv.evaluation.run_logs import read_log
+from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 
 SIZES = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
@@ -230,6 +232,22 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     shutil.copytree(tmp_path / "arc", tmp_path / "pairs")
     (tmp_path / "pairs" / "report.json").write_text("{}")
     assert detect_task(tmp_path / "pairs") == "qnli_ranking"
+
+
+def test_what_a_reader_of_the_users_own_makes_is_not_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may make several questions of a line."""
+    write_questions(tmp_path)
+
+    class Their(CommonsenseQATask):
+        def read(self, folder: Path, split: str) -> Any:
+            return 2 * super().read(folder, split)
+
+    monkeypatch.setitem(TASK_REGISTRY, "their_questions", Their)
+    options, ours = TrainOptions(["--task", "their_questions"]), TrainOptions(["--task", "commonsense_qa"])
+    assert rows_of_an_epoch(options, "questions", [tmp_path]) is None
+    assert rows_of_an_epoch(ours, "questions", [tmp_path]) is not None
 
 
 def test_swag_is_trained_on_as_it_is_distributed(encoder: Path, tmp_path: Path) -> None:

@@ -87,6 +87,30 @@ def test_a_masked_lm(tmp_path: Path, validate: CommandMain) -> None:
     assert validate(tmp_path / "checkpoint.pt", "--cpu", "--data", tmp_path / "bin").returncode == 0
 
 
+OWN = """
+from fairseq.criterions import register_criterion
+from fairseq_adv.criterions.pgd import PGDConfig, PGDCriterion
+
+@register_criterion("their_pgd", dataclass=PGDConfig)
+class TheirCriterion(PGDCriterion):
+    pass
+"""
+
+
+def test_a_method_of_the_users_own_is_in_the_user_dir(
+    saved: Path, tmp_path: Path, validate: CommandMain
+) -> None:
+    state = torch.load(saved / "checkpoint.pt")
+    state["cfg"]["criterion"]["_name"] = "their_pgd"
+    torch.save(state, tmp_path / "checkpoint.pt")
+    told = "checkpoint.pt: trained with --criterion their_pgd, which is unknown here. Pass its folder as"
+    assert f"{told} --user-dir" in validate(tmp_path / "checkpoint.pt", "--cpu").stderr
+    (tmp_path / "their_methods_to_validate").mkdir()
+    (tmp_path / "their_methods_to_validate" / "__init__.py").write_text(OWN)
+    own = ["--user-dir", tmp_path / "their_methods_to_validate"]
+    assert validate(tmp_path / "checkpoint.pt", "--cpu", *own).returncode == 0
+
+
 def test_fairseqs_regularisers_are_refused_in_training_only(
     saved: Path, tmp_path: Path, validate: CommandMain
 ) -> None:
