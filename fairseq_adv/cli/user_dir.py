@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 import fairseq_adv
 from fairseq_adv.data.errors import DataError
@@ -26,6 +27,18 @@ def load_user_dir(folder: str) -> None:
         if theirs not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
             fairseq_adv.__path__.append(theirs)
         return
+    if os.path.isfile(theirs):
+        raise DataError(
+            f"--user-dir {folder}: a file, not a folder. Pass a folder, whose __init__.py will be imported"
+        )
+    name = os.path.basename(theirs)
+    other = sys.modules.get(name)
+    if other is not None and theirs not in getattr(other, "__path__", ()):
+        where = os.path.dirname(getattr(other, "__file__", None) or "") or "Python itself"
+        raise DataError(
+            f"--user-dir {folder}: a second {name}, beside the one in {where}. Rename the folder, or leave "
+            "--user-dir out"
+        )
     from fairseq.utils import import_user_module
 
     try:
@@ -33,13 +46,6 @@ def load_user_dir(folder: str) -> None:
     except FileNotFoundError as error:
         raise DataError(
             f"--user-dir {folder}: no such folder. Pass the folder of your methods, or leave it out"
-        ) from error
-    except ImportError as error:
-        if os.path.basename(theirs) != fairseq_adv.__name__:
-            raise
-        raise DataError(
-            f"--user-dir {folder}: a second fairseq_adv, beside the one in {ours}. Leave --user-dir out, or "
-            "install that one"
         ) from error
 
 

@@ -14,6 +14,7 @@ from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_adv.criterions.logs import Log, on_host
+from fairseq_adv.data.checked_json import is_number
 
 # The loss without perturbation, or that of the first pass: the first of these that is logged.
 CLEAN = ("task_loss", "adv_loss_first", "loss")
@@ -65,7 +66,7 @@ def losses_of(meters: MetersDict) -> dict[str, float]:
     }
 
 
-def above_the_start(meters: MetersDict, constant: float | None, first: Mapping[str, float], cfg: Any) -> str:
+def above_the_start(meters: MetersDict, constant: float | None, first: Mapping[str, Any], cfg: Any) -> str:
     """Says that the training loss of an epoch is above that of a model which ignores the input; else "".
 
     Args:
@@ -78,7 +79,8 @@ def above_the_start(meters: MetersDict, constant: float | None, first: Mapping[s
     if name is None:
         return ""
     # Before --adv-start-update, an update has the loss alone.
-    loss, start = found[name], first.get(name, first.get("loss", math.nan))
+    loss, kept = found[name], first.get(name, first.get("loss"))
+    start = float(kept) if is_number(kept) else math.nan  # in a checkpoint, it may be anything
     limit = start if constant is None else constant
     if math.isnan(limit) or loss <= limit:
         return ""

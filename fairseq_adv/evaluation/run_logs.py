@@ -110,7 +110,7 @@ def unsaved_updates(path: Path) -> set[int]:
     saved: set[int] = set()
     for line in [*path.read_text(encoding="utf-8", errors="replace").splitlines(), _START]:
         if _START in line:
-            unsaved = (unsaved | (validated if saved else set())) - (saved or validated)
+            unsaved = (unsaved | validated) - (saved or validated)
             validated, saved = set(), set()
         elif any(words in line for words in _ANEW):
             unsaved = set()

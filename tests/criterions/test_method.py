@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Optional
 
 import pytest
 from fairseq.logging import metrics
 from support import build, train_args, write_task
 
-from fairseq_adv.criterions.diverged import losses_of
+from fairseq_adv.criterions.diverged import above_the_start, losses_of
 from fairseq_adv.criterions.logs import reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_options, option
 from fairseq_adv.data.errors import DataError
@@ -42,3 +43,12 @@ def test_an_update_without_predictions_logs_a_loss_without_a_weight() -> None:
     assert losses_of(found) == {"loss": pytest.approx(1)}
     found["loss"].reset()  # as after an epoch, before its first update
     assert losses_of(found) == {}
+
+
+def test_a_first_loss_that_is_no_number_counts_as_none() -> None:
+    """It is read from a checkpoint."""
+    with metrics.aggregate(new_root=True) as found:
+        metrics.log_scalar("loss", 4.0, 1)
+    cfg = SimpleNamespace(task=None, optimization=SimpleNamespace(lr=[1.0], clip_norm=1.0))
+    assert above_the_start(found, None, {"loss": "0.1"}, cfg) == ""
+    assert "not below 0.1. Try a lower --lr than 1." in above_the_start(found, None, {"loss": 0.1}, cfg)
