@@ -6,7 +6,6 @@ import base64
 import csv
 import email
 import hashlib
-import importlib.metadata
 import io
 import os
 import platform
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -41,10 +39,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(kind: str, source: Path, out: Path) -> Path:
     """The wheel that pip has setuptools build for ``pip install .`` ("wheel") or ``-e .`` ("editable")."""
-    # Not imported here: it refuses to be where Python's own distutils has been imported.
-    version = importlib.metadata.version("setuptools") if find_spec("setuptools") else "0"
-    if int(version.split(".")[0]) < 64:
-        pytest.skip("builds wheels with the setuptools at hand, which is too old or missing")
+    pytest.importorskip("setuptools", minversion="64", reason="builds wheels with the setuptools at hand")
     code = f"import setuptools.build_meta as backend; backend.build_{kind}({str(out)!r})"
     words = [sys.executable, "-c", code]
     done = subprocess.run(words, cwd=source, capture_output=True, text=True, check=False)

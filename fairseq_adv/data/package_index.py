@@ -21,7 +21,6 @@ import urllib.error
 import urllib.request
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Callable, Dict, List, Optional, Sequence
 from urllib.parse import unquote, urljoin, urlsplit
@@ -136,13 +135,13 @@ def _download(file: IndexFile, folder: Path) -> Path:
 def _pip_settings() -> Dict[str, str]:
     """pip's settings for ``pip download``, from its files and its environment variables; without pip, from
     these alone."""
-    if find_spec("pip") is None:  # as in environments that uv makes
-        variables = {key: value for key, value in os.environ.items() if key[:4] == "PIP_" and value}
-        return {key[4:].lower().replace("_", "-"): value for key, value in variables.items()}
     command = [sys.executable, "-m", "pip", "config", "list"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
+        if last.endswith("No module named pip"):  # as in environments that uv makes
+            variables = {key: value for key, value in os.environ.items() if key[:4] == "PIP_" and value}
+            return {key[4:].lower().replace("_", "-"): value for key, value in variables.items()}
         raise DataError(f"`pip config list` failed: {last}. Repair pip, or pass the file with --from.")
     found: Dict[str, Dict[str, str]] = {"global": {}, "download": {}, ":env:": {}}
     for line in done.stdout.splitlines():

