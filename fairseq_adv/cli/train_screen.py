@@ -222,7 +222,7 @@ class TrainScreen(logging.Handler):
             is_known = saved is not None and not math.isnan(saved)  # fairseq's is NaN after a NaN
             if path == best and is_known and not saving.no_save:
                 score = score_of({metric: saved}, metric)
-                when = when if score == self._best else ", of those whose models were saved"
+                when = when if score == self._best else " (best of the saved models)"
             self._show(f"best dev {shown_score(metric, score)}{when}")
         if saving.no_save or not os.path.isfile(path):
             self._show("no checkpoint was saved")

@@ -113,7 +113,7 @@ def test_the_best_score_is_that_of_a_saved_model(data: Path, tmp_path: Path) -> 
     (best,) = re.findall("^best dev accuracy (.*)$", done.stdout, re.MULTILINE)
     assert [update for update, _ in told] == [str(update) for update in range(1, 3)]
     scores = [float(score) for _, score in told]
-    assert scores[-1] < max(scores) and best == f"{scores[-1]:.2f}, of those whose models were saved"
+    assert scores[-1] < max(scores) and best == f"{scores[-1]:.2f} (best of the saved models)"
 
 
 def test_warnings_come_at_once_and_last(data: Path, tmp_path: Path) -> None:
