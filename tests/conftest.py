@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fairseq_adv_compat import machine, newer_versions  # noqa: E402
 
 # pytest's import hook takes the modules of hydra, which is a plug-in of pytest, before the .pth's hook can.
 newer_versions.prepare_python(pytest)
+newer_versions.find_plugins(import_module("hydra.core.plugins"))
 
 # fairseq-adv train makes the same runs on every machine: those without bf16 instructions. The tests of
 # --precision name others.
