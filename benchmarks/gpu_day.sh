@@ -186,6 +186,9 @@ else
     # A part of its own, since all of its sides fail without triton and a C++ compiler.
     peers peers-base-compile 2 base bf16 32 freelb freelb-compile
     peers peers-base-amp 2 base fp32 32 freelb-amp standard-amp smart-amp
+    # ALUM's pre-training recipe has 8 rows of 512 tokens on each GPU.
+    part masked-lm 2 python benchmarks/update_cost.py --task masked-lm --model base --precision fp16 --rows 8 \
+        --tokens 512
     for half in bf16 fp16; do peers peers-large-$half 3 large $half 32; done
     peers peers-base-bf16-128 2 base bf16 128
     # Whichever cells are done when time is up are kept. Two processes share one GPU, on gloo.

@@ -154,6 +154,7 @@ def measure(options: argparse.Namespace) -> None:
             else:
                 sides[side] = fairseq_side(side, options, folder)
             sides[side].first_update(before)
+            sides[side].warm_up()
         times: dict[str, list[float]] = {side: [] for side in sides}
         for turn in range(options.rounds + 1):
             for side in rotated(sides, turn):

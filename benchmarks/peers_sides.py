@@ -58,6 +58,15 @@ class Side:
         self.update(self.batches[-1])
         self.resident = allocated(self.on_gpu) - before
 
+    def warm_up(self) -> None:
+        """On a GPU, makes an update for each length: kernels for a shape are chosen and loaded when it first
+        comes, which takes longer than the update.
+        """
+        if self.on_gpu:
+            of_a_length = {int(self.lengths[batch].max()): batch for batch in self.batches}
+            for batch in of_a_length.values():
+                self.update(batch)
+
     def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
         """Makes a turn's updates, with one mini-batch from each part of the epoch, a different one each turn.
         Every second part is counted from its end, so that a turn's lengths match the epoch's.

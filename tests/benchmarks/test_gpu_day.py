@@ -20,8 +20,8 @@ from support import run_command, slow
 
 ORDER = [
     "tests", "peers-base-bf16", "peers-base-fp16", "profile", "modes-single", "peers-base-compile",
-    "peers-base-amp", "peers-large-bf16", "peers-large-fp16", "peers-base-bf16-128", "modes-pytorch_ddp",
-    "modes-checkpoint-activations", "modes-layerdrop", "modes-update-freq", "modes-all",
+    "peers-base-amp", "masked-lm", "peers-large-bf16", "peers-large-fp16", "peers-base-bf16-128",
+    "modes-pytorch_ddp", "modes-checkpoint-activations", "modes-layerdrop", "modes-update-freq", "modes-all",
 ]  # fmt: skip
 # In place of every program that gpu_day.sh runs: it says what it was told, and fails or dawdles if asked to.
 STUB = """#!/bin/bash

@@ -26,8 +26,9 @@ OWN = {"tavat": 1, "infobert": 1}  # which words the update had; the seed of its
 
 
 @pytest.fixture(autouse=True)
-def gpu() -> Iterator[None]:
-    """A GPU, if need be an emulated one."""
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A GPU, if need be an emulated one, without TF32: its gradients are compared with a CPU's."""
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
     if torch.cuda.is_available():
         yield
         return
