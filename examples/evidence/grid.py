@@ -123,11 +123,11 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
         controls = {control(name, setting) for name in PRIMARY[1:]} - {setting["standard"]}
         places = [(seed, task, number) for seed in every for task in TASKS for number in sorted(controls)]
         found += [Cell(task, "standard", number, seed, is_control=True) for seed, task, number in places]
-    for task in GRID["secondary"]:
-        here = [name for name in OTHERS if task in GRID["methods"][name].get("tasks", [task])]
-        found += [
-            Cell(task, name, setting[name], seed) for seed in every for name in here if seed <= seeds[name]
-        ]
+    for later in (True, False):  # methods that came later, with tasks of their own, first
+        here = [name for name in OTHERS if ("tasks" in GRID["methods"][name]) is later]
+        for task in GRID["methods"][here[0]].get("tasks", GRID["secondary"]) if here else []:
+            places = [(seed, name) for seed in every for name in here if seed <= seeds[name]]
+            found += [Cell(task, name, setting[name], seed) for seed, name in places]
     return found
 
 
