@@ -102,9 +102,12 @@ def test_the_grid_is_fair_and_in_order() -> None:
         ("standard", 1, False), ("standard", 2, False),
     }, "freelb's 1e-4 and pgd's 2e-4"  # fmt: skip
     assert cells[others + 144 : others + 204] == controls, "next, all tasks with five seeds"
+    later = [name for name in grid.OTHERS if "tasks" in GRID["methods"][name]]
+    found_next = [(one.task, one.method, one.seed) for one in cells[others + 204 : others + 234]]
+    assert found_next == [(grid.MOVIES, name, seed) for seed in range(1, 6) for name in later]
     counts = Counter(one.method for one in cells[others + 144 :] if not one.is_control)
     seeds = dict.fromkeys(grid.OTHERS, 10) | {"standard-3x": 8}
-    seeds |= dict.fromkeys([name for name in grid.OTHERS if "tasks" in GRID["methods"][name]], 5)
+    seeds |= dict.fromkeys(later, 5)
     assert counts == seeds
     longer = next(one for one in cells if one.method == "standard-3x").options()
     assert longer[longer.index("--max-update") + 1] == "576"
