@@ -66,8 +66,7 @@ def score(counts: Floats) -> Floats:
 
 def count(predicted: Any, labels: Any, groups: Any, size: int, metric: str) -> Floats:
     """(groups, 2) or, for mcc, (groups, 4) counts of the answers, as :func:`score` takes them."""
-    kind = 2 * (1 - predicted) + (1 - labels) if metric == "mcc" else predicted != labels
-    width = 4 if metric == "mcc" else 2
+    kind, width = (predicted != labels, 2) if metric != "mcc" else (2 * (1 - predicted) + (1 - labels), 4)
     return np.bincount(groups * width + kind, minlength=size * width).reshape(size, width).astype(float)
 
 
@@ -109,9 +108,12 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(one: Gain, p: float) -> str:
+def verdict(one: Gain, p: float, at_equal_rates: Gain) -> str:
     """What README.md says will be written; p is adjusted."""
-    if p < 0.05:
-        small = " (less than half a point)" if one.mean > 0 and one.mean + one.half < SMALLEST else ""
-        return f"helps{small}" if one.mean > 0 else "harms"
-    return "no gain of interest" if one.mean + one.half < SMALLEST else "not decided"
+    if p >= 0.05:
+        return "no gain of interest" if one.mean + one.half < SMALLEST else "not decided"
+    if one.mean < 0:
+        return "harms"
+    if at_equal_rates.mean <= at_equal_rates.half:
+        return "a gain that its learning rate alone may explain"
+    return "helps" if one.mean + one.half >= SMALLEST else "helps (less than half a point)"

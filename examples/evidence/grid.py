@@ -108,11 +108,7 @@ def chosen(method: str, records: Mapping[str, Record]) -> int:
 
 
 def cells(records: Mapping[str, Record]) -> list[Cell]:
-    """The whole grid, the most valuable cells first.
-
-    Args:
-        records: by cell.
-    """
+    """The whole grid, the most valuable cells first. ``records``: by the cell's name."""
     setting = {name: chosen(name, records) for name in GRID["methods"]}
     found = sorted((cell for name in PRIMARY for cell in choices(name)), key=lambda cell: cell.seed)
     found += [cell for name in OTHERS for cell in choices(name)]

@@ -131,11 +131,13 @@ def summary(results: Results) -> list[str]:
     done = sum(cell.name in results.records for cell in results.cells)
     precision = next(iter(results.records.values()))["precision"]
     lines = [f"{done} of {len(results.cells)} cells are done, in {precision}.", ""]
-    means = [one for one in results.means[: len(COMPARED)] if one]
-    if results.is_complete and len(means) == len(COMPARED):
-        for name, one, p in zip(COMPARED, means, gains.holm([one.p for one in means])):
-            said = f"**`{name}`: {gains.verdict(one, p)}.** {shown(one)} points in the mean over tasks (95 %"
-            lines.append(f"- {said} interval), p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm.")
+    means = [one for one in results.means if one]
+    if results.is_complete and len(means) == 2 * len(COMPARED):
+        for place, p in enumerate(gains.holm([one.p for one in means[: len(COMPARED)]])):
+            one, equal = means[place], means[len(COMPARED) + place]
+            said = f"**`{COMPARED[place]}`: {gains.verdict(one, p, equal)}.** {shown(one)} points in the mean"
+            said += f" over tasks (95 % interval), p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm"
+            lines.append(f"- {said}; {shown(equal)} at equal learning rates.")
     else:
         lines.append("**The comparisons, or those at equal rates, are not complete: nothing is concluded.**")
     lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]

@@ -123,7 +123,10 @@ def test_numbers_by_hand() -> None:
     ],
 )  # fmt: skip
 def test_what_is_said(mean: float, variance: float, p: float, words: str) -> None:
-    assert gains.verdict(of_moments(mean, variance, 41), p) == words
+    found = of_moments(mean, variance, 41)
+    assert gains.verdict(found, p, of_moments(0.3, 0.01, 41)) == words
+    no_gain = "a gain that its learning rate alone may explain" if words.startswith("helps") else words
+    assert gains.verdict(found, p, of_moments(0.1, 0.01, 41)) == no_gain
 
 
 def test_no_seed_counts_after_one_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,8 +228,9 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
     assert float(told[1].split(" ± ")[0]) == pytest.approx(np.mean([mean for mean, _ in gained]), abs=0.01)
     mean, half = map(float, told[2].split(" ± "))
     verdict = "no gain of interest" if mean + half < 0.5 else "not decided"
-    assert f"- **`freelb`: helps.** {told[1]} points" in text and "p < 0.001 after Holm" in text
-    assert re.search(rf"- \*\*`pgd`: {verdict}\.\*\* .* p = (0\.\d\d\d|1\.000) after Holm\.", text)
+    assert f"- **`freelb`: helps.** {told[1]} points" in text
+    assert f"p < 0.001 after Holm; {told[3]} at equal learning rates." in text
+    assert re.search(rf"- \*\*`pgd`: {verdict}\.\*\* .* p = (0\.\d\d\d|1\.000) after Holm; ", text)
     assert rows["`freelb`"][-1] == "3.0", "its price"
     assert text.count("\n") < 60 and text.count("![") == 1, "two screens and one figure"
     details = (folder / "DETAILS.md").read_text()
