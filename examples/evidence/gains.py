@@ -78,11 +78,8 @@ def _weights(groups: int) -> NDArray[np.float32]:
 
 
 def gain(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Gain:
-    """The mean gain over seeds.
-
-    Args:
-        ours, theirs: for each seed (two or more) the counts of all groups of rows, from :func:`count`. A
-            group that a seed isn't tested on has counts of 0.
+    """The mean gain over seeds, two or more, from each one's counts of all groups of rows, as :func:`count`
+    makes them: 0 for a group that the seed isn't tested on.
     """
     seeds = len(ours)
     found = np.array([score(a.sum(0)) - score(b.sum(0)) for a, b in zip(ours, theirs)])
@@ -115,5 +112,5 @@ def verdict(one: Gain, p: float, at_equal_rates: Gain) -> str:
     if one.mean < 0:
         return "harms"
     if at_equal_rates.mean <= at_equal_rates.half:
-        return "a gain that its learning rate alone may explain"
+        return "a gain, but none is shown at equal learning rates"
     return "helps" if one.mean + one.half >= SMALLEST else "helps (less than half a point)"

@@ -122,8 +122,8 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
     for later in (True, False):  # methods that came later, with tasks of their own, first
         here = [name for name in OTHERS if ("tasks" in GRID["methods"][name]) is later]
         for task in GRID["methods"][here[0]].get("tasks", GRID["secondary"]) if here else []:
-            places = [(seed, name) for seed in every for name in here if seed <= seeds[name]]
-            found += [Cell(task, name, setting[name], seed) for seed, name in places]
+            pairs = [(seed, name) for seed in every for name in here if seed <= seeds[name]]
+            found += [Cell(task, name, setting[name], seed) for seed, name in pairs]
     return found
 
 

@@ -170,11 +170,13 @@ def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
     found = [(name, [results.gain(task, name) for task in GRID["secondary"]]) for name in grid.OTHERS]
     rows = [[f"`{name}`", *map(shown, some), results.price(name)] for name, some in found]
+    plain = {results.chosen["standard"], *(grid.control(name, results.chosen) for name in COMPARED)}
+    compared = [("standard", number) for number in sorted(plain)] + [*results.chosen.items()][1:]
     lines = ["## Other methods: gain over `standard` (secondary)", ""]
     lines += markdown(["method", *GRID["secondary"], PRICE], rows)
     for task in TASKS:
-        rows = [scores(results, task, name) for name in GRID["methods"] if results.of(task, name)]
-        heads = ["method", "seeds", "of one class", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
+        rows = [scores(results, task, *one) for one in compared if results.of(task, *one)]
+        heads = ["method, rate", "seeds", "collapsed", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
         heads += ["accuracy, attacked rows", *(f"attack {100 * radius:g} %" for radius in GRID["radii"])]
         lines += [f"## {task}: means over seeds", "", *markdown(heads, rows)]
     heads = ["method", "learning rate", "sizes", "seeds", "dev accuracy", "dev loss, nats", ""]
@@ -183,9 +185,9 @@ def details(results: Results) -> list[str]:
     return [*lines, f"Machines: {'; '.join(machines)}."]
 
 
-def scores(results: Results, task: str, method: str) -> list[str]:
-    """A method's row: means over its seeds."""
-    found = list(results.of(task, method).values())
+def scores(results: Results, task: str, method: str, setting: int) -> list[str]:
+    """A row: a method's means over the seeds that a setting has."""
+    found = list(results.of(task, method, setting).values())
     each = [results.answers(one)[:2] for one in found]
     numbers = [
         [float(gains.score(results.counts(one).sum(0))) for one in found],
@@ -199,7 +201,8 @@ def scores(results: Results, task: str, method: str) -> list[str]:
         numbers.append([float(gains.score(one.sum(0))) for one in attacked if one is not None])
     digits = (2, 3, 3, 3, 1, 1, 1)
     means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
-    return [f"`{method}`", str(len(found)), str(sum(has_collapsed(said) for said, _ in each)), *means]
+    name = f"`{method}`, {grid.settings(method)[setting][0]:g}"
+    return [name, str(len(found)), str(sum(has_collapsed(said) for said, _ in each)), *means]
 
 
 def settings(results: Results) -> list[list[str]]:
@@ -231,21 +234,21 @@ def draw(results: Results, path: Path) -> None:
     from fairseq_adv.evaluation.plots import COLOURS, GREY
 
     matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes, costs = figure.subplots(1, 2, width_ratios=(4, 1))
+    axes, costs = (figure := Figure(figsize=(8, 5), layout="constrained")).subplots(1, 2, width_ratios=(4, 1))
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.axvline(SMALLEST, color=GREY, linewidth=0.8, linestyle=":")
-    for place, name in enumerate(COMPARED):
+    labels = [f"{name}{more}" for more in ("", " at equal learning rates") for name in COMPARED]
+    for place, (label, color) in enumerate(zip(labels, 2 * COLOURS[: len(COMPARED)])):
         column = enumerate([results.means[place], *(some[place] for some in results.by_task.values())])
-        points = [(line + 0.3 * place - 0.15, one.mean, one.half) for line, one in column if one]
-        lines, means, halves = ([point[number] for point in points] for number in range(3))
-        axes.errorbar(means, lines, xerr=halves, fmt="o", capsize=3, color=COLOURS[place], label=name)
-        costs.bar(place, float(results.price(name) or 0), color=COLOURS[place])
+        points = [(line + 0.2 * place - 0.3, one.mean, one.half) for line, one in column if one]
+        x, y, wide = ([point[number] for point in points] for number in (1, 0, 2))
+        face = (color, "white")[place // len(COMPARED)]
+        axes.errorbar(x, y, xerr=wide, fmt="o", mfc=face, capsize=3, color=color, label=label)
+    costs.bar(COMPARED, [float(results.price(name) or 0) for name in COMPARED], color=COLOURS)
     axes.set_yticks(range(len(TASKS) + 1), [f"mean of {len(TASKS)}", *TASKS])
     axes.invert_yaxis()
     axes.set_xlabel("points gained over standard, 95 % intervals; dotted: the smallest gain of interest")
-    axes.legend(frameon=False)
-    costs.set_xticks(range(len(COMPARED)), COMPARED)
+    figure.legend(frameon=False, loc="outside upper left", ncols=2)
     costs.set_title("training time,\n× standard", fontsize="medium")
     with atomic_open(path.with_suffix(".svg")) as file:
         figure.savefig(file, format="svg", metadata={"Date": None})
