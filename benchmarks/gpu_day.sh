@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything worth running on a CUDA GPU, the most valuable first, in calls of a few minutes each. The parts up to
-# peers-base-amp take a quarter of an hour at most, the others as long again.
+# peers-base-amp take a quarter of an hour at most, the others 20 minutes.
 #
 #   benchmarks/gpu_day.sh prepare CARRIED      where there is network: wheels for the machine's Python, and texts
 #   benchmarks/gpu_day.sh OUT [--carried CARRIED] [--minutes N] [--jobs N] [--again] [--device cuda|cpu] [--tiny]

@@ -9,6 +9,7 @@ import shlex
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from splits import GRID, TASKS
@@ -119,11 +120,10 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
         controls = {control(name, setting) for name in PRIMARY[1:]} - {setting["standard"]}
         places = [(seed, task, number) for seed in every for task in TASKS for number in sorted(controls)]
         found += [Cell(task, "standard", number, seed, is_control=True) for seed, task, number in places]
-    for later in (True, False):  # methods that came later, with tasks of their own, first
-        here = [name for name in OTHERS if ("tasks" in GRID["methods"][name]) is later]
-        for task in GRID["methods"][here[0]].get("tasks", GRID["secondary"]) if here else []:
-            pairs = [(seed, name) for seed in every for name in here if seed <= seeds[name]]
-            found += [Cell(task, name, setting[name], seed) for seed, name in pairs]
+    for is_later, task, seed, name in product((True, False), GRID["secondary"], every, OTHERS):
+        own = GRID["methods"][name].get("tasks")
+        if (own is not None) is is_later and task in (own or [task]) and seed <= seeds[name]:
+            found.append(Cell(task, name, setting[name], seed))
     return found
 
 

@@ -27,6 +27,7 @@ from fairseq_adv.evaluation.calibration import expected_calibration_error
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
 COMPARED = PRIMARY[1:]
+COLUMNS = [(name, more) for more in ("", " at equal learning rates") for name in COMPARED]
 PRICE = "training time, × `standard`"
 Counts = Callable[[Record], Optional[Floats]]
 
@@ -132,19 +133,18 @@ def summary(results: Results) -> list[str]:
     precision = next(iter(results.records.values()))["precision"]
     lines = [f"{done} of {len(results.cells)} cells are done, in {precision}.", ""]
     means = [one for one in results.means if one]
-    if results.is_complete and len(means) == 2 * len(COMPARED):
-        for place, p in enumerate(gains.holm([one.p for one in means[: len(COMPARED)]])):
-            one, equal = means[place], means[len(COMPARED) + place]
-            said = f"**`{COMPARED[place]}`: {gains.verdict(one, p, equal)}.** {shown(one)} points in the mean"
-            said += f" over tasks (95 % interval), p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm"
-            lines.append(f"- {said}; {shown(equal)} at equal learning rates.")
+    if results.is_complete and len(means) == len(COLUMNS):
+        own, equal = means[: len(COMPARED)], means[len(COMPARED) :]
+        for name, one, other, p in zip(COMPARED, own, equal, gains.holm([one.p for one in own])):
+            said = f"**`{name}`: {gains.verdict(one, p, other)}.** {shown(one)} points in the mean over tasks"
+            told = f"p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm"
+            lines.append(f"- {said} (95 % interval), {told}; {shown(other)} at equal learning rates.")
     else:
         lines.append("**The comparisons, or those at equal rates, are not complete: nothing is concluded.**")
     lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]
     rows = [[f"mean of {len(TASKS)}", *map(shown, results.means)]]
     rows += [[f"{task} ({TASKS[task].metric})", *map(shown, some)] for task, some in results.by_task.items()]
-    heads = ["task", *(f"`{name}`{more}" for more in ("", " at equal learning rates") for name in COMPARED)]
-    lines += markdown(heads, rows)
+    lines += markdown(["task", *(f"`{name}`{more}" for name, more in COLUMNS)], rows)
     found = {name: [one for task in TASKS for one in results.of(task, name).values()] for name in PRIMARY}
     ones = [sum(has_collapsed(results.answers(one)[0]) for one in some) for some in found.values()]
     told = ", ".join(f"`{name}` {count} of {len(found[name])}" for name, count in zip(PRIMARY, ones))
@@ -171,7 +171,7 @@ def details(results: Results) -> list[str]:
     found = [(name, [results.gain(task, name) for task in GRID["secondary"]]) for name in grid.OTHERS]
     rows = [[f"`{name}`", *map(shown, some), results.price(name)] for name, some in found]
     plain = {results.chosen["standard"], *(grid.control(name, results.chosen) for name in COMPARED)}
-    compared = [("standard", number) for number in sorted(plain)] + [*results.chosen.items()][1:]
+    compared = dict.fromkeys([*(("standard", number) for number in sorted(plain)), *results.chosen.items()])
     lines = ["## Other methods: gain over `standard` (secondary)", ""]
     lines += markdown(["method", *GRID["secondary"], PRICE], rows)
     for task in TASKS:
@@ -234,16 +234,17 @@ def draw(results: Results, path: Path) -> None:
     from fairseq_adv.evaluation.plots import COLOURS, GREY
 
     matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
-    axes, costs = (figure := Figure(figsize=(8, 5), layout="constrained")).subplots(1, 2, width_ratios=(4, 1))
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes, costs = figure.subplots(1, 2, width_ratios=(4, 1))
     axes.axvline(0, color=GREY, linewidth=0.8)
     axes.axvline(SMALLEST, color=GREY, linewidth=0.8, linestyle=":")
-    labels = [f"{name}{more}" for more in ("", " at equal learning rates") for name in COMPARED]
-    for place, (label, color) in enumerate(zip(labels, 2 * COLOURS[: len(COMPARED)])):
+    for place, (name, more) in enumerate(COLUMNS):
         column = enumerate([results.means[place], *(some[place] for some in results.by_task.values())])
         points = [(line + 0.2 * place - 0.3, one.mean, one.half) for line, one in column if one]
         x, y, wide = ([point[number] for point in points] for number in (1, 0, 2))
-        face = (color, "white")[place // len(COMPARED)]
-        axes.errorbar(x, y, xerr=wide, fmt="o", mfc=face, capsize=3, color=color, label=label)
+        color = COLOURS[COMPARED.index(name)]
+        face = "white" if more else color
+        axes.errorbar(x, y, xerr=wide, fmt="o", mfc=face, capsize=3, color=color, label=name + more)
     costs.bar(COMPARED, [float(results.price(name) or 0) for name in COMPARED], color=COLOURS)
     axes.set_yticks(range(len(TASKS) + 1), [f"mean of {len(TASKS)}", *TASKS])
     axes.invert_yaxis()
@@ -256,9 +257,8 @@ def draw(results: Results, path: Path) -> None:
 
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
-    add = options.add_argument
-    add("--records", type=Path, default=RECORDS, help="folder of the records")
-    add("--pages", type=Path, default=RECORDS.parent, help="folder of RESULTS.md and DETAILS.md")
+    options.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
+    options.add_argument("--pages", type=Path, default=RECORDS.parent, help="folder of the pages")
     return options
 
 

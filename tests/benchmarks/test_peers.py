@@ -48,6 +48,14 @@ def test_a_turn_has_the_epochs_lengths() -> None:
     assert len(set(places)) > 6
 
 
+def test_each_length_comes_once_before_times_count_on_a_gpu() -> None:
+    seen: list[list[int]] = []
+    batches, lengths = [[0, 1], [2], [3, 1], [1]], np.array([4, 7, 5, 6])
+    for on_gpu, expected in ((False, []), (True, [5, 7])):
+        peers_sides.Side(batches, seen.append, lengths, on_gpu).warm_up()
+        assert sorted(lengths[batch].max() for batch in seen) == expected
+
+
 def test_the_share_of_real_tokens() -> None:
     side = peers_sides.Side([[0, 1], [2]], lambda batch: None, np.array([2, 4, 5]))
     assert side.real_share() == pytest.approx(11 / 13)
