@@ -58,7 +58,7 @@ class Cell:
     @property
     def radii(self) -> list[float]:
         """Of the attacks on the embeddings."""
-        return list(GRID["radii"]) if self.is_primary and self.seed <= GRID["radii_seeds"] else []
+        return list(GRID["radii"]) if self.method in PRIMARY and self.seed <= GRID["radii_seeds"] else []
 
     @property
     def word_attacks(self) -> list[str]:

@@ -39,9 +39,8 @@ class Results:
         self.folder, self.records = folder, read_records(folder)
         self.cells = grid.cells(self.records)
         self.chosen = {name: grid.chosen(name, self.records) for name in GRID["methods"]}
-        controls = [(name, grid.control(name, self.chosen)) for name in COMPARED]
-        columns = [*((name, None) for name in COMPARED), *controls]  # controls: with the method's rate
-        self.by_task = {task: [self.gain(task, name, base=base) for name, base in columns] for task in TASKS}
+        self.pairs = [(n, grid.control(n, self.chosen) if more else None) for n, more in COLUMNS]
+        self.by_task = {task: [self.gain(task, *pair) for pair in self.pairs] for task in TASKS}
         self.means = [mean_of(of_tasks) for of_tasks in zip(*self.by_task.values())]
         self.is_complete = all(c.name in self.records for c in self.cells if c.is_primary or c.is_control)
         self.has_gain = any(one for some in self.by_task.values() for one in some)
@@ -73,7 +72,7 @@ class Results:
         return right_or_wrong(all_classes(found).argmax(1) == labels)
 
     def gain(
-        self, task: str, method: str, counts: Optional[Counts] = None, base: Optional[int] = None
+        self, task: str, method: str, base: Optional[int] = None, counts: Optional[Counts] = None
     ) -> Optional[Gain]:
         """Over ``standard`` (``base``: its setting), with the seeds that both have; ``None``: too few."""
         ours, theirs = self.of(task, method), self.of(task, "standard", base)
@@ -151,19 +150,20 @@ def summary(results: Results) -> list[str]:
     lines += [f"Collapsed models (more than 99 % of their answers are one class): {told}.", ""]
     lines += [f"![Gain by task and method, with its price]({FIGURE}.svg)", ""] if results.has_gain else []
     lines += ["## Under attack, and on other texts (secondary)", ""]
-    rows = [[f"`{name}`", *map(shown, elsewhere(results, name)), results.price(name)] for name in COMPARED]
+    columns = [map(shown, elsewhere(results, *pair)) for pair in results.pairs]
+    rows = [[f"`{n}`{more}", *some, results.price(n)] for (n, more), some in zip(COLUMNS, columns)]
     heads = [f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"]]
     heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, PRICE]
     return [*lines, *markdown(["method", *heads], rows)]
 
 
-def elsewhere(results: Results, name: str) -> list[Optional[Gain]]:
-    """The gains under attack and on other texts."""
+def elsewhere(results: Results, name: str, base: Optional[int]) -> list[Optional[Gain]]:
+    """The gains under attack and on other texts, as :meth:`Results.gain`."""
     attacks = [partial(under_attack, radius) for radius in GRID["radii"]]
-    found = [mean_of(results.gain(task, name, counts) for task in TASKS) for counts in attacks]
+    found = [mean_of(results.gain(task, name, base, counts) for task in TASKS) for counts in attacks]
     others: list[Counts] = [partial(on_words, attack) for attack in GRID["word_attacks"]]
     others += [partial(results.further, split) for split in TASKS[grid.MOVIES].further]
-    return [*found, *(results.gain(grid.MOVIES, name, counts) for counts in others)]
+    return [*found, *(results.gain(grid.MOVIES, name, base, counts) for counts in others)]
 
 
 def details(results: Results) -> list[str]:

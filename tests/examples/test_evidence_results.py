@@ -136,7 +136,7 @@ def test_no_seed_counts_after_one_that_is_missing(monkeypatch: pytest.MonkeyPatc
     for seeds, found in (((1, 2, 3, 5), 3), ((1, 3, 4, 5), 0)):
         records = dict.fromkeys(seeds, right)
         monkeypatch.setattr(pages.Results, "of", lambda *_, records=records: records)
-        one = results.gain("TREC", "freelb", lambda counts: counts)
+        one = results.gain("TREC", "freelb", counts=lambda counts: counts)
         assert (0 if one is None else len(one.found)) == found
 
 
@@ -231,7 +231,17 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
     assert f"- **`freelb`: helps.** {told[1]} points" in text
     assert f"p < 0.001 after Holm; {told[3]} at equal learning rates." in text
     assert re.search(rf"- \*\*`pgd`: {verdict}\.\*\* .* p = (0\.\d\d\d|1\.000) after Holm; ", text)
-    assert rows["`freelb`"][-1] == "3.0", "its price"
+    own, equal = rows["`freelb`"], rows["`freelb` at equal learning rates"]
+    assert own[-1] == equal[-1] == "3.0", "its price"
+    assert "" not in own and equal[3:5] == ["", ""], "words: not attacked at equal rates"
+    assert all(one != other for one, other in zip(own[1:-1], equal[1:-1]) if one and other)
+    records = kept.read_records(folder / "records")
+    places = [(task, seed) for task in TASKS for seed in (1, 2, 3, 4)]
+    stay = [
+        [sum(records[f"{task}-{name}-{seed}"]["attacks"]["0.01"]["right"]) for task, seed in places]
+        for name in ("freelb-3", "standard-2")
+    ]
+    assert float(equal[1].split(" ± ")[0]) == pytest.approx(np.subtract(*stay).mean(), abs=0.01)
     assert text.count("\n") < 60 and text.count("![") == 1, "two screens and one figure"
     details = (folder / "DETAILS.md").read_text()
     movies = details.partition("## movie-reviews")[2].partition("## CoLA")[0]
