@@ -130,6 +130,8 @@ def evaluate(
         )
     with metrics.aggregate(new_root=True) as found:
         trained.task.reduce_metrics(logs, criterion)
+    for meter in found.values():
+        vars(meter).update(round=None)  # fairseq rounds losses in bits to three digits
     scores = {name: float(value) for name, value in found.get_smoothed_values().items()}
     scores.update({name: scores[name] * math.log(2) for name in IN_BITS if name in scores})
     scores = {"examples": examples, **{n: v for n, v in scores.items() if n not in ("wps", "wpb", "bsz")}}

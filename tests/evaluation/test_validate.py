@@ -7,6 +7,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support import (
@@ -23,6 +24,7 @@ from support import (
 )
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.validate import evaluate
 
 SLIM = "--no-save-optimizer-state"
 
@@ -65,6 +67,12 @@ def test_the_scores_are_those_of_fairseq_validate(
     assert set(found) == scores | report
     for name in scores - {"loss"}:
         assert found[name] == pytest.approx(expected[name], abs=0.01), name
+
+
+def test_losses_are_not_rounded(saved: Path) -> None:
+    found = evaluate(str(saved / "checkpoint.pt"), cpu=True)
+    exact = torch.nn.functional.cross_entropy(torch.from_numpy(found.logits), torch.from_numpy(found.right))
+    assert found.scores["loss"] == pytest.approx(float(exact), rel=1e-6)
 
 
 def test_the_table_and_other_data(saved: Path, tmp_path: Path, validate: CommandMain) -> None:
