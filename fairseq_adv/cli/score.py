@@ -32,15 +32,20 @@ def squad_options(parser: VerbParser) -> None:
     add("gold", type=Path, metavar="DATA", help="SQuAD's JSON, with right answers")
     add("predictions", type=Path, metavar="PREDICTIONS", help="JSON: an object from ids to answers")
     add("--null-odds", type=Path, metavar="FILE", help="JSON: an object from ids to odds of having no answer")
-    add("--threshold", type=float, default=1.0, metavar="X",
-        help="questions whose odds in --null-odds are above X count as answered with no answer")  # fmt: skip
+    add("--threshold", type=float, metavar="X",
+        help="questions whose odds in --null-odds are above X count as answered with no answer (default: "
+        "1)")  # fmt: skip
     add_shared(add, "--json")
 
 
 def squad(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.errors import DataError
     from fairseq_adv.evaluation.span_report import score_file
 
-    report, notes = score_file(args.gold, args.predictions, args.null_odds, args.threshold)
+    if args.threshold is not None and args.null_odds is None:
+        raise DataError("--threshold needs --null-odds. Pass the file, or leave --threshold out")
+    threshold = 1.0 if args.threshold is None else args.threshold
+    report, notes = score_file(args.gold, args.predictions, args.null_odds, threshold)
     _show(report, args.json)
     for note in notes:
         print(f"note: {note}", file=sys.stderr)

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from fairseq_adv.data.printable import printable
+from fairseq_adv.evaluation.run_logs import IN_BITS
 from fairseq_adv.hub.trained_checkpoint import (
     CHOICES,
     CLASSES,
@@ -179,8 +180,8 @@ def _option(name: str, value: Any) -> str:
 def _scores(state: TrainedState) -> list[str]:
     metric = _word(state.checkpoint.get("best_checkpoint_metric", "loss"))
     unit = 1.0
-    if metric == "loss":
-        metric, unit = "loss (nats)", math.log(2)  # fairseq stores it in bits
+    if metric in IN_BITS:
+        metric, unit = f"{metric} (nats)", math.log(2)  # fairseq stores it in bits
     found = {
         f"{metric} on the validation split": number(state.extra.get("val_loss")),
         f"best {metric} during training": number(state.extra.get("best")),

@@ -66,6 +66,8 @@ def write_encoder(
         name[len(_PREFIX) :]: tensor for name, tensor in state.tensors.items() if name.startswith(_PREFIX)
     }
     transformers_models.check_size(description, tensors, str(state.path))
+    if odd := [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]:
+        raise DataError(f"{state.path}: {odd[0]} has values that are not finite")
     model = transformers_models.build(config, head, None, str(state.path))
     # Other heads know no words, but may have as many classes.
     encoder = "" if trained.kind == MASKED_LM else f"{model.base_model_prefix}."

@@ -10,6 +10,7 @@ from typing import Any
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.special_tokens import special_tokens
+from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, SETTINGS
 
 # What str.splitlines splits at; the multiple-choice tasks replace it with a space.
 LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
@@ -19,6 +20,7 @@ _OF_TASKS = ({"Regex": LINE_BREAKS}, {"Regex": AROUND})  # an export's normalise
 _AS_BERT = re.compile(
     r"((Bert|DistilBert|MobileBert|RetriBert|Electra|MPNet|PreTrained)Tokenizer(Fast)?|TokenizersBackend)"
 )
+_CLASS_IN = ("tokenizer_config.json", "config.json")  # where transformers looks for it
 _OF_MERGES = ("dropout", "ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
 
 
@@ -62,18 +64,32 @@ def check_added(folder: Path, kind: str, fast: Mapping[str, Any], added: Iterabl
         _refuse(folder, "tokenizer.json", f"{found[0]!r:.40} was added and is found in texts as a whole")
 
 
-def check_wordpiece(folder: Path) -> None:
+def check_wordpiece(folder: Path, fast: Mapping[str, Any]) -> None:
     """Checks that a BERT's tokenizer is of a class that does what BERT's does.
 
+    Args:
+        fast: the contents of its ``tokenizer.json``, or empty.
+
     Raises:
-        DataError: it is not; names the file and the class.
+        DataError: it is not, and names the file and the class; or tokenizer.json has other settings than the
+            class, which takes its defaults for those that tokenizer_config.json doesn't tell.
     """
-    for name in ("tokenizer_config.json", "config.json"):  # where transformers looks
-        kind = _settings(folder, name).get("tokenizer_class")
-        if kind is not None:
-            if not _AS_BERT.fullmatch(str(kind)):
-                _refuse(folder, name, f"tokenizer_class is {kind!r:.40}")
-            return
+    kinds = {name: _settings(folder, name).get("tokenizer_class") for name in _CLASS_IN}
+    name, kind = next(
+        ((name, kind) for name, kind in kinds.items() if kind is not None), ("", "BertTokenizer")
+    )
+    if not _AS_BERT.fullmatch(str(kind)):
+        _refuse(folder, name, f"tokenizer_class is {kind!r:.40}")
+    told, normalizer = _settings(folder, "tokenizer_config.json"), fast.get("normalizer") or {}
+    if kind in AS_IT_IS or normalizer.get("type") != "BertNormalizer":
+        return
+    for key, (name, default) in SETTINGS.items():
+        has = normalizer.get(name, default)
+        if key not in told and has != default:
+            raise DataError(
+                f"{folder / 'tokenizer_config.json'}: {key} is {default} by default, but {name} in "
+                f"tokenizer.json is {has!r:.40}. Make both what the encoder was trained with"
+            )
 
 
 def _settings(folder: Path, name: str) -> dict[str, Any]:

@@ -57,8 +57,8 @@ def wordpiece_vocabulary(folder: Path) -> Vocabulary:
     The result's files are ``vocab.txt`` (one token per line, in the source's order), ``tokenizer.json`` with
     the source's normaliser and pre-tokenizer, and ``tokenizer_config.json`` with the settings.
     """
-    check_wordpiece(folder)
     fast = read_fast_tokenizer(folder, "WordPiece")
+    check_wordpiece(folder, fast)
     source = folder / "vocab.txt"
     if source.is_file():
         ranks = read_words(source)

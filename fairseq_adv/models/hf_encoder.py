@@ -92,12 +92,17 @@ class HFEncoderModel(BaseFairseqModel):
                 "as they were pre-trained. Leave it out"
             )
         tensors = None
+        masked = isinstance(task, MaskedLMTask) or getattr(task, "predicts_masked_words", False)
         if not args.hf_encoder:
             if not args.hf_model:
                 raise DataError("--arch hf_encoder needs --hf-model: the encoder's Hugging Face folder")
             description, tensors = theirs.read(Path(args.hf_model))
             args.hf_encoder = description
-        masked = isinstance(task, MaskedLMTask) or getattr(task, "predicts_masked_words", False)
+            if masked and theirs.described(description)["special"]["<mask>"] is None:
+                raise DataError(
+                    f"{args.hf_model}: its tokenizer has no mask token, which this task needs. Name it in "
+                    "tokenizer_config.json, as mask_token"
+                )
         head = "MaskedLM" if masked else "Model"
         model = cls(args, task.source_dictionary, head, tensors)
         if (args.max_positions or 0) > model.longest:

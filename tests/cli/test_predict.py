@@ -181,6 +181,11 @@ def test_columns_that_are_kept_stand_beside_the_answers(
     assert [row.split("\t")[1] for row in done.stdout.splitlines()] == ["text", "A film", "Twice"]
     done = run(*words, "--keep", "title")
     assert done.returncode == 2 and "a.jsonl:1: no column 'title'. The columns are 'id', 't'" in done.stderr
+    (tmp_path / "c.jsonl").write_text('{"t": "A film", "prediction": 1}\n')
+    done = run(
+        checkpoint(films), "--input", tmp_path / "c.jsonl", "--text", "t", "--keep", "prediction", "--cpu"
+    )
+    assert done.returncode == 2 and "--keep prediction: the answers have a column of this name" in done.stderr
     (tmp_path / "b.jsonl").write_text('{"t": "A film", "x": ["y"]}\n')
     done = run(checkpoint(films), "--input", tmp_path / "b.jsonl", "--text", "t", "--keep", "x", "--cpu")
     assert done.returncode == 2 and "b.jsonl:1: column 'x' is not text: ['y']" in done.stderr

@@ -101,6 +101,7 @@ def test_words_are_compared_in_the_scheme_of_the_file(
         ),
         (("squad", {"z": "w1"}), "answers no question of"),
         (("squad", {"a": 3}), "answers.json: a: must be a text, not 3"),
+        (("squad", {"a": "w1"}, None), "--threshold needs --null-odds"),
         (("squad", "[]"), "answers.json: expected a JSON object"),
         (("squad", {"a": "w1"}, {"b": 1.0}), "odds.json: no number for question a. Predict on this file"),
         (("squad", {"a": "w1"}, {"a": "x"}), "odds.json: a: must be a number, not 'x'"),
@@ -115,7 +116,9 @@ def test_what_is_refused(
     else:
         given = [write_squad(tmp_path / "gold.json", (CONTEXT, [span_question("a", CONTEXT, "w1")]))]
         given.append(written(tmp_path / "answers.json", words[1]))
-        given += ["--null-odds", written(tmp_path / "odds.json", words[2])] if len(words) > 2 else []
+        if len(words) > 2:
+            odds = ["--null-odds", written(tmp_path / "odds.json", words[2])]
+            given += ["--threshold", "0"] if words[2] is None else odds
     done = CommandMain(f"score {words[0]}", capsys)(*given)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: ") and message in done.stderr and done.stderr.count("\n") == 1

@@ -101,6 +101,16 @@ def test_not_finite(trained: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=r"out_proj.weight has values that are not finite"):
         export_checkpoint(bad, tmp_path / "out")
+    encoder = export_samples.encoder(tmp_path, "hf-bert")
+    as_it_is = export_samples.train(
+        tmp_path / "run" / "a.pt", encoder, export_samples.glue(tmp_path, "RTE", encoder)
+    )
+    rows = "hf.bert.embeddings.word_embeddings.weight"
+    bad = export_samples.changed(
+        as_it_is, tmp_path / "run" / "b.pt", lambda state: state["model"][rows][7].fill_(float("nan"))
+    )
+    with pytest.raises(DataError, match=r"b\.pt: bert.embeddings.word_embeddings.weight has values that are"):
+        export_checkpoint(bad, tmp_path / "out")
 
 
 def test_a_payload_is_not_run(trained: Path, tmp_path: Path) -> None:
@@ -238,15 +248,16 @@ def test_the_average_of_a_training_as_it_is_exported(tmp_path: Path) -> None:
     assert (found - expected).abs().max() <= 4e-7 < 1e-3 < (found - now).abs().max()
 
 
-def test_a_loss_on_the_card_is_in_nats(trained: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["loss", "task_loss"])
+def test_a_loss_on_the_card_is_in_nats(trained: Path, tmp_path: Path, name: str) -> None:
     def change(state: dict[str, Any]) -> None:
-        state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "loss"
+        state["cfg"]["checkpoint"]["best_checkpoint_metric"] = name
         state["extra_state"]["val_loss"] = 0.5
 
     in_bits = export_samples.changed(trained, tmp_path / "loss.pt", change)
     export_checkpoint(in_bits, tmp_path / "loss")
     card = (tmp_path / "loss" / "README.md").read_text(encoding="utf-8")
-    assert "| loss (nats) on the validation split | 0.346574 |" in card
+    assert f"| {name} (nats) on the validation split | 0.346574 |" in card
 
 
 def test_the_model_card(trained: Path, tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def test_fast_tokenizer_file_alone_is_enough(tmp_path: Path, family: str) -> Non
         tokenizer = Tokenizer(models.WordPiece(vocab=ranks, unk_token="[UNK]"))
         tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
         tokenizer.save(str(folder / "tokenizer.json"))
+        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
         (folder / "vocab.txt").unlink()
         found = wordpiece_vocabulary(folder)
         assert json.loads(found.files["tokenizer_config.json"])["do_lower_case"] is False
@@ -251,6 +252,27 @@ def test_a_space_before_each_text(roberta: Path, prefix: bool) -> None:
         return
     with pytest.raises(DataError, match=r"tokenizer_config.json: add_prefix_space is true"):
         byte_level_vocabulary(roberta)
+
+
+def test_case_is_kept_as_transformers_does(bert: Path) -> None:
+    """Its BERT follows tokenizer_config.json, or its default; PreTrainedTokenizerFast the other file."""
+    fast = json.loads(wordpiece_vocabulary(bert).files["tokenizer.json"])
+    fast["normalizer"]["lowercase"] = False
+    (bert / "tokenizer.json").write_text(json.dumps(fast))
+    for kind, told, cased in (
+        ("BertTokenizer", {}, None),
+        ("BertTokenizer", {"do_lower_case": False}, True),
+        ("BertTokenizer", {"do_lower_case": True}, False),
+        ("PreTrainedTokenizerFast", {}, True),
+        ("PreTrainedTokenizerFast", {"do_lower_case": True}, True),
+    ):
+        (bert / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, **told}))
+        if cased is None:
+            with pytest.raises(DataError, match="do_lower_case is True by default, but lowercase in"):
+                wordpiece_vocabulary(bert)
+        else:
+            made = json.loads(wordpiece_vocabulary(bert).files["tokenizer.json"])
+            assert made["normalizer"]["lowercase"] is not cased, (kind, told)
 
 
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])

@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hf_encoders
@@ -24,6 +25,7 @@ from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_row
 from fairseq_adv.data.tokenizers.offsets import encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.models import transformers_models
+from fairseq_adv.models.hf_encoder import HFEncoderModel
 from fairseq_adv.perturbation import find_layers, find_token_embedding
 from fairseq_adv.perturbation.embeddings import parts_of
 from fairseq_adv_compat.model_size import ModelSize
@@ -39,6 +41,13 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for kind in KINDS:
         save_encoder(root / kind, kind)
     return {kind: root / kind for kind in KINDS}
+
+
+def without_mask_token(folder: Path) -> None:
+    """Its tokenizer's files name none, and none of its special tokens has the usual name."""
+    tokenizer, names = folder / "tokenizer.json", folder / "tokenizer_config.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"[MASK]"', '"[OTHER]"'))
+    names.write_text(json.dumps({**json.loads(names.read_text()), "mask_token": None}))
 
 
 def of_theirs(tokenizer: Any, ids: Any) -> list[int]:
@@ -79,6 +88,14 @@ def test_files_that_disagree_about_the_tokens_are_refused(
     content, path = json.loads((folder / "tokenizer.json").read_text()), folder / "tokenizer_config.json"
     named = {**json.loads(path.read_text()), "tokenizer_class": f"{kind.title()}Tokenizer"}
     has = {**(content["normalizer"] or {}), **content["pre_tokenizer"]}[name]
+    unsaid = json.dumps({name: value for name, value in named.items() if name != key})
+    path.write_text(unsaid)
+    assert tokenizer_for_encoder(folder), "tokenizer.json has transformers' default"
+    other = (
+        (folder / "tokenizer.json")
+        .read_text()
+        .replace(f'"{name}": {json.dumps(has)}', f'"{name}": {json.dumps(not has)}')
+    )
     for said, kept in ((has, True), (not has, False)):
         path.write_text(json.dumps({**named, key: said}))
         if kept:
@@ -88,6 +105,36 @@ def test_files_that_disagree_about_the_tokens_are_refused(
             tokenizer_for_encoder(folder)
     path.write_text(json.dumps({**named, key: not has, "tokenizer_class": "PreTrainedTokenizerFast"}))
     assert tokenizer_for_encoder(folder)
+    path.write_text(unsaid)
+    (folder / "tokenizer.json").write_text(other)
+    told = f"{key} is {has} by default, but {name} in tokenizer.json is {not has}. Make"
+    with pytest.raises(DataError, match=told):
+        tokenizer_for_encoder(folder)
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_special_tokens_that_no_file_names(own: dict[str, Path], tmp_path: Path, kind: str) -> None:
+    """As in bert-base-uncased and roberta-base, whose tokenizer_config.json has two entries."""
+    from transformers import AutoTokenizer
+
+    folder = Path(shutil.copytree(own[kind], tmp_path / kind))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"model_max_length": 40}))
+    special = tokenizer_for_encoder(folder).options["special"]
+    theirs = AutoTokenizer.from_pretrained(folder)
+    assert special == tokenizer_for_encoder(own[kind]).options["special"]
+    assert special["<mask>"] == theirs.mask_token_id and special["<unk>"] == theirs.unk_token_id
+
+
+def test_masked_words_need_a_mask_token(own: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(own["bert"], tmp_path / "bert"))
+    without_mask_token(folder)
+    task = SimpleNamespace(predicts_masked_words=True, source_dictionary=HFTokenizer(folder).dictionary)
+    task.source_dictionary.add_symbol("<mask>")
+    args = SimpleNamespace(hf_model=str(folder))
+    with pytest.raises(DataError, match="bert: its tokenizer has no mask token, which this task needs"):
+        HFEncoderModel.build_model(args, task)  # type: ignore[arg-type]
+    task.predicts_masked_words = False
+    assert HFEncoderModel.build_model(SimpleNamespace(hf_model=str(folder)), task)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -146,7 +193,10 @@ def test_masked_words_get_the_logits_of_transformers(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_masked_lm_head_is_told(
-    encoders: dict[str, Path], hf_data: dict[str, Path], tmp_path: Path, kind: str,
+    encoders: dict[str, Path],
+    hf_data: dict[str, Path],
+    tmp_path: Path,
+    kind: str,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Such as that of ELECTRA's discriminator: answers for WSC's pronouns would be random."""
@@ -471,8 +521,7 @@ def test_a_vocabulary_as_large_as_a_layer_is_refused(tmp_path: Path) -> None:
     words = len(WORDS) + 8
     save_encoder(tmp_path / "half", "modernbert", WORDS, intermediate_size=words // 2)
     save_encoder(tmp_path / "mask", "bert", WORDS, hidden_size=words + 1, num_attention_heads=1)
-    names = tmp_path / "mask" / "tokenizer_config.json"
-    names.write_text(json.dumps({**json.loads(names.read_text()), "mask_token": None}))
+    without_mask_token(tmp_path / "mask")
     for folder in ("half", "mask"):
         with pytest.raises(DataError, match=rf"config.json: .* has a size of the vocabulary's \({words}\)"):
             transformers_models.read(tmp_path / folder)

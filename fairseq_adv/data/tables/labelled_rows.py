@@ -97,8 +97,8 @@ def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
         value = str(value)
     if not isinstance(value, str):
         raise DataError(
-            f"{where}: label {value!r:.40} is neither a text nor a whole number. Numbers to predict need "
-            "--regression."
+            f"{where}: label {value!r:.40} is neither a text nor a whole number. To predict "
+            "numbers, prepare the data with --regression."
         )
     label = value.strip()
     if columns.regression:
@@ -108,7 +108,9 @@ def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
 
 def _number(label: str, where: str) -> str:
     if not _NUMBER.fullmatch(label):
-        raise DataError(f"{where}: label {label!r:.40} is not a number. --regression needs one in every row.")
+        raise DataError(
+            f"{where}: label {label!r:.40} is not a number, which a regression needs in every row."
+        )
     value = float(label)
     if not is_float32(value):
         raise DataError(f"{where}: label {label!r:.40} is outside float32 (±3.4e38). Scale the labels.")

@@ -26,11 +26,10 @@ from fairseq_adv.data.tokenizers.text_to_ids import (
     TokenToIds,
     library_errors,
 )
-from fairseq_adv.data.tokenizers.wordpiece import SETTINGS
+from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, SETTINGS
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
-
-_AS_IT_IS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that read tokenizer.json alone
+_USUAL = {"<unk>": ("[UNK]", "<unk>"), "<mask>": ("[MASK]", "<mask>")}  # where the folder names no token
 _MOST_WORDS = 2_000_000  # twice what the largest encoder has; a dictionary of more takes long to build
 _LONGER = 10_000  # times; ALBERT's tokenizer has 18 characters for one, others a dozen expressions
 
@@ -155,7 +154,8 @@ def load_engine(folder: Path) -> Any:
         ]
     if math.prod(map(_growth, steps)) > _LONGER:
         raise DataError(f"{path}: its normalizer makes texts more than {_LONGER} times longer")
-    _check_settings(folder, steps)
+    if not (folder / HF_VOCABULARY).is_file():  # the folder of an encoder, which has been checked
+        _check_settings(folder, steps)
     engine.no_padding()
     engine.no_truncation()
     engine.encode_special_tokens = True
@@ -163,18 +163,21 @@ def load_engine(folder: Path) -> Any:
 
 
 def _check_settings(folder: Path, steps: Sequence[Mapping[str, Any]]) -> None:
-    """Raises DataError if tokenizer_config.json, which transformers' classes follow, tells other steps."""
+    """Raises DataError if tokenizer_config.json, which transformers' classes follow, tells other steps; they
+    take their defaults for what it doesn't tell.
+    """
     path = folder / "tokenizer_config.json"
     told = json_object(path) if path.is_file() else {}
-    if told.get("tokenizer_class") in _AS_IT_IS:
+    if told.get("tokenizer_class") in AS_IT_IS:
         return
-    names = {"add_prefix_space": "add_prefix_space", **{key: name for key, (name, _) in SETTINGS.items()}}
     ours = [step for step in steps if step["type"] in ("BertNormalizer", "ByteLevel")]
-    for key, name in names.items():
-        for has in [step[name] for step in ours if key in told and told[key] != step.get(name, told[key])]:
+    for key, (name, default) in {"add_prefix_space": ("add_prefix_space", False), **SETTINGS}.items():
+        value = told.get(key, default)
+        for has in [step[name] for step in ours if value != step.get(name, value)]:
+            by_default = "" if key in told else " by default"
             raise DataError(
-                f"{path}: {key} is {told[key]!r:.40}, but {name} in tokenizer.json is {has!r}. Make both "
-                "what the encoder was trained with"
+                f"{path}: {key} is {value!r:.40}{by_default}, but {name} in tokenizer.json is {has!r}. Make "
+                "both what the encoder was trained with"
             )
 
 
@@ -200,7 +203,7 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
     """The encoder's ids of fairseq's symbols; ``None`` for one that it lacks.
 
     Those around a text are what the tokenizer puts there, the others what tokenizer_config.json and
-    config.json name.
+    config.json name, as bert-base-uncased's don't, else the special tokens with the usual names.
 
     Raises:
         DataError: the tokenizer does not put one token before a text and another after it, or there is no
@@ -247,7 +250,10 @@ def _named(folder: Path, engine: Any, symbol: str) -> Optional[int]:
     if symbol == "<pad>" and (folder / "config.json").is_file():
         number = json_object(folder / "config.json").get("pad_token_id")
         return number if type(number) is int else None
-    return None
+    special = {
+        str(token): number for number, token in engine.get_added_tokens_decoder().items() if token.special
+    }
+    return next((special[name] for name in _USUAL.get(symbol, ()) if name in special), None)
 
 
 def vocabulary_rows(words: int, special: Mapping[str, Optional[int]]) -> list[int]:

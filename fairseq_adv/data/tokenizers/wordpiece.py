@@ -18,6 +18,7 @@ SETTINGS: Dict[str, Tuple[str, Optional[bool]]] = {
     "strip_accents": ("strip_accents", None),
     "tokenize_chinese_chars": ("handle_chinese_chars", True),
 }
+AS_IT_IS = ("PreTrainedTokenizerFast", "TokenizersBackend")  # classes that read tokenizer.json alone
 _FIX = "Correct it, or remove the file and pass --cased if needed."
 
 
@@ -94,9 +95,13 @@ def engine_of_words(ids: Mapping[str, int], vocab: Path, cased: Optional[bool] =
 
 
 def _settings(folder: Path, normalizer: Mapping[str, Any]) -> Dict[str, Optional[bool]]:
-    """Settings of BERT's normalizer: from tokenizer_config.json, else its own, else the default."""
+    """Settings of BERT's normalizer: from tokenizer_config.json, else its own, else the default. Classes that
+    read tokenizer.json alone ignore the first.
+    """
     config = folder / "tokenizer_config.json"
     said = json_object(config, _FIX) if config.is_file() else {}
+    if said.get("tokenizer_class") in AS_IT_IS and (folder / "tokenizer.json").is_file():
+        said = {}
     found: Dict[str, Optional[bool]] = {}
     for key, (name, default) in SETTINGS.items():
         value = said.get(key, normalizer.get(name, default))

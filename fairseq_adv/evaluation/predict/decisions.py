@@ -86,6 +86,10 @@ class Decisions:
                 for row, columns in zip(scores.shares().tolist(), scores.labels_of_rows)
             ]
             rows = [[*name, answer, *row] for name, answer, row in zip(names, self.answers, shares)]
+        if twice := [name for name in self.kept if head.count(name) > 1]:
+            raise DataError(
+                f"--keep {twice[0]}: the answers have a column of this name. Rename it in the input"
+            )
         return {file: table_text([head, *rows], delimiter="\t")}
 
     def measured(self, task: str) -> dict[str, float]:

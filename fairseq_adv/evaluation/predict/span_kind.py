@@ -21,6 +21,7 @@ from fairseq_adv.objectives.span_metrics import best_spans, null_scores
 from fairseq_adv.tasks.span_qa import SpanQATask
 
 N_BEST = 20
+NO_SPAN = -1e9  # the score where a context has no token; JSON knows no infinity
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class SpanAnswers:
     def null_odds(self) -> dict[str, float]:
         """The lowest score of no answer over all windows, minus the best score of a span."""
         return {
-            name: self.nulls[name].score - max((one.score for one in found), default=-math.inf)
+            name: self.nulls[name].score - max((one.score for one in found), default=NO_SPAN)
             for name, found in self.found.items()
         }
 
