@@ -113,7 +113,9 @@ class AdversarialMethod(Method):
     def size_option(self) -> str:
         cfg = self.cfg
         is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
-        return "adv_max_norm" if is_bounded else "adv_lr"
+        if is_bounded:
+            return "adv_max_norm"
+        return "adv_init_mag" if cfg.adv_init_mag > cfg.adv_steps * cfg.adv_lr else "adv_lr"
 
     def step(self, batch: MiniBatch) -> Log:
         """:meth:`adversarial_step`, with the sum of embeddings and delta in fp32 up to the layer norm."""

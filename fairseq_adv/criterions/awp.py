@@ -106,6 +106,7 @@ class WeightPerturbation(Method):
         del predictions  # one graph alive at a time
         sizes = norms(gradients)
         steps = ascent_steps(gradients, sizes, self.lengths(weights, sizes))
+        del gradients  # in half precision the steps are not made in them
         with moved(weights, steps) as ratio, replay:
             _, loss = batch.forward()
             batch.descend(loss)

@@ -78,6 +78,13 @@ class CreATCriterion(AdversarialMethod):
     def is_plain(self) -> bool:
         return False  # the last pass has at least the noise of the start
 
+    @property
+    def size_option(self) -> str:
+        cfg = self.cfg
+        if cfg.creat_init_std <= cfg.adv_steps * cfg.adv_lr:
+            return super().size_option
+        return "adv_max_norm" if cfg.adv_max_norm else "creat_init_std"  # the start is what counts
+
     def check_before_training(self, model: nn.Module) -> None:
         super().check_before_training(model)
         with self.objective.first_states(model):

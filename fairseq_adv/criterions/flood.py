@@ -82,7 +82,7 @@ class Flood:
         loss, size, flooded, batches = self.totals(model)
         level = self.level.value
         if not self.is_per_micro_batch:
-            flooded, batches = float(loss < size * level), 1.0
+            flooded, batches = float(level > 0 and loss < size * level), 1.0  # infobert's may be below 0
             if flooded:
                 optimizer.multiply_grads(-1.0)
         if not try_step(plain, optimizer, model, update_num):

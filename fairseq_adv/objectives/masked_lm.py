@@ -116,7 +116,8 @@ class MaskedLM(Objective):
             return
 
         def perplexity(meters: MetersDict) -> float:
-            meter = meters["task_loss"] if "task_loss" in meters else meters["loss"]
+            # Of freelb and the like that of the first pass, as their accuracy: their loss may be a sum.
+            meter = meters[next(name for name in ("task_loss", "adv_loss_first", "loss") if name in meters)]
             return utils.get_perplexity(meter.avg)  # type: ignore[no-any-return, no-untyped-call]
 
         metrics.log_derived("ppl", perplexity)

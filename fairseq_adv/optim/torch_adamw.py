@@ -43,8 +43,8 @@ class TorchAdamW(FairseqAdam):
     def supports_memory_efficient_fp16(self) -> bool:
         """Raises DataError: fairseq asks only if it needs it, and would refuse without saying what to do."""
         raise DataError(
-            "--memory-efficient-fp16: not supported by --optimizer torch_adamw; pass --optimizer adam "
-            "(in a recipe: optimizer._name=adam)"
+            "--memory-efficient-fp16 and --memory-efficient-bf16: not supported by --optimizer torch_adamw; "
+            "pass --optimizer adam (in a recipe: optimizer._name=adam)"
         )
 
     @property

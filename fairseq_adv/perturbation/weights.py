@@ -59,10 +59,11 @@ def ascent_steps(gradients: Sequence[Tensor], sizes: Tensor, lengths: Tensor) ->
 
 
 @contextmanager
-def moved(weights: Sequence[nn.Parameter], steps: Sequence[Tensor]) -> Iterator[Tensor]:
+def moved(weights: Sequence[nn.Parameter], steps: list[Tensor]) -> Iterator[Tensor]:
     """In this context each weight is moved by its step. Afterwards it has the same bits as before.
 
-    Takes the memory of a second copy of ``weights``. A pass in this context has its backward pass there, too.
+    Takes the memory of a second copy of ``weights``; ``steps`` is emptied. A pass in this context has its
+    backward pass there, too.
 
     Yields:
         the norm of all moves together, as rounded to the weights' precision, divided by that of the weights;
@@ -71,8 +72,8 @@ def moved(weights: Sequence[nn.Parameter], steps: Sequence[Tensor]) -> Iterator[
     kept = [weight.detach().clone() for weight in weights]
     try:
         with torch.no_grad():
-            for weight, step in zip(weights, steps):
-                weight.add_(step)
+            for weight in weights:
+                weight.add_(steps.pop(0))  # freed before the pass
         distances = norms(weight.detach() - old for weight, old in zip(weights, kept))
         yield distances.norm() / norms(kept).norm().clamp(min=torch.finfo(torch.float32).tiny)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,8 @@ from criterions.restated import (
     parameters_of,
     run_of,
 )
+from fairseq_adv.criterions import awp
+from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.perturbation import weights as of_weights
 
@@ -114,6 +117,32 @@ def test_the_gradient_is_that_at_the_moved_weights(
     plain = torch.autograd.grad(of(), parameters_of(run))
     with pytest.raises(AssertionError):
         assert_near(run, plain, 1e-2, 1e-3)
+
+
+@BOTH
+@pytest.mark.parametrize("precision", [[], ["--memory-efficient-fp16", "--fp16-init-scale", "4"]])
+def test_only_one_copy_of_the_weights_is_alive_in_the_second_pass(
+    data: Path, method: str, precision: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the steps nor, in half precision, the gradients that they were made from."""
+    run = built(data, method, *precision)
+    made: list[weakref.ref[Tensor]] = []
+    alive: list[int] = []
+    plain_steps, plain_forward = awp.ascent_steps, MiniBatch.forward
+
+    def ascent_steps(gradients: list[Tensor], *more: Any) -> list[Tensor]:
+        steps = plain_steps(gradients, *more)
+        made.extend(weakref.ref(one) for one in (*gradients, *steps))
+        return steps
+
+    def forward(self: MiniBatch) -> Any:
+        alive.append(sum(one() is not None for one in made))
+        return plain_forward(self)
+
+    monkeypatch.setattr(awp, "ascent_steps", ascent_steps)
+    monkeypatch.setattr(MiniBatch, "forward", forward)
+    run.trainer.train_step([batch(run, ROWS)])
+    assert made and alive == [0, 0]
 
 
 @BOTH

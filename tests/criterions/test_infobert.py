@@ -151,6 +151,17 @@ def test_no_layer_and_no_graph_is_left(data: Path) -> None:
     assert not any(layer._forward_hooks for layer in run.model.encoder.sentence_encoder.layers)
 
 
+@pytest.mark.parametrize(("level", "is_flooded"), [("0", False), ("0.01", True)])
+def test_a_loss_below_0_is_flooded_only_with_a_level(data: Path, level: str, is_flooded: bool) -> None:
+    """J = L + beta I - alpha I_low may be below 0, and --flood-level 0 floods nothing."""
+    run = infobert(data, *options(), *WORDS, "--flood-level", level, "--optimizer", "sgd", "--lr", "0")
+    flood, signs = run.criterion.flood, []
+    flood.add({"loss": torch.tensor(-2.0), "sample_size": 4}, False)
+    run.trainer.optimizer.multiply_grads = signs.append
+    flood.optimizer_step(lambda *_, **__: None, run.trainer.optimizer, run.model, 0)
+    assert signs == [-1.0] * is_flooded
+
+
 def test_the_network_is_trained_and_has_its_own_seed(data: Path) -> None:
     run = infobert(data, *options(), *WORDS, "--optimizer", "sgd", "--lr", "0.1")
     before = [p.detach().clone() for p in run.criterion.parameters()]

@@ -10,6 +10,7 @@ from support import CREAT_ARGS, batch, build, train_args
 from fairseq_adv.criterions import methods
 from fairseq_adv.criterions.ratio import USEFUL_RATIOS
 
+STARTS_FAR = ["--adv-lr", "0.01", "--creat-init-std", "1"]
 LARGE = ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
 
 
@@ -21,6 +22,9 @@ LARGE = ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
         (["pgd", "--adv-lr", "1e-6"], "smaller than the useful 0.001 to 0.1 of the norm of this "
          "encoder's embeddings. Pass a larger --adv-lr, or sizes"),
         (["creat", *CREAT_ARGS], "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"),
+        (["creat", *STARTS_FAR, "--adv-max-norm", "0"], "Pass a smaller --creat-init-std"),
+        (["creat", *STARTS_FAR, "--adv-max-norm", "3"], "Pass a smaller --adv-max-norm"),
+        (["freelb", "--adv-lr", "1e-4", "--adv-init-mag", "5"], "Pass a smaller --adv-init-mag"),
         (["yopo", "--adv-relative", "--adv-lr", "0.3"], "Pass a smaller --adv-lr"),
         (["freelb", "--adv-lr", "0.3", "--adv-max-norm", "9"], "smaller --adv-lr, or"),  # never in its reach
         (["freelb", "--adv-relative", "--adv-lr", "0.0033", "--adv-max-norm", "0.01"], ""),
@@ -40,8 +44,9 @@ LARGE = ["--adv-lr", "0.3", "--adv-max-norm", "0.5", "--adv-init-mag", "0.4"]
         (["sift"], ""),
     ],
     ids=[
-        "large", "small", "creat", "relative", "far-ball", "useful", "plain", "tavat", "infobert", "freeat",
-        "r3f", "r3f-no-noise", "noise", "alum", "smart-step", "smart", "unit", "sift", "sift-useful",
+        "large", "small", "creat", "creat-start", "creat-ball", "start", "relative", "far-ball", "useful",
+        "plain", "tavat", "infobert", "freeat", "r3f", "r3f-no-noise", "noise", "alum", "smart-step",
+        "smart", "unit", "sift", "sift-useful",
     ],
 )  # fmt: skip
 def test_a_useless_ratio_is_reported_once(

@@ -221,6 +221,20 @@ def test_perplexity_is_of_the_task_loss_alone(folders: dict[str, Path]) -> None:
     assert values["loss"] > values["task_loss"] + 0.01
 
 
+def test_perplexity_is_that_of_a_clean_loss_with_a_clean_weight(folders: dict[str, Path]) -> None:
+    from fairseq.logging import metrics
+
+    found = {}
+    words = {"standard": [], "freelb": ["--adv-lr", "0", "--adv-init-mag", "0", "--adv-clean-weight", "1"]}
+    for name in words:
+        run = built(folders, "masked_lm", *words[name], criterion=name)
+        with metrics.aggregate() as meters:
+            run.task.reduce_metrics([one_step_log(run, ROWS)], run.criterion)
+        found[name] = meters.get_smoothed_values()
+    assert found["freelb"]["ppl"] == found["standard"]["ppl"]
+    assert found["freelb"]["loss"] == pytest.approx(2 * found["standard"]["loss"], abs=0.01)
+
+
 @pytest.mark.parametrize(
     ("objective", "dropout"),
     [("classes", []), ("masked_lm", []), ("classes", [*DROPOUT, "--vat-share-dropout", "false"])],
