@@ -8,6 +8,7 @@ import statistics
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Optional
 
@@ -79,7 +80,7 @@ class Results:
         # Stops at the first missing seed, so that all tasks use the same ones.
         seeds = [seed for place, seed in enumerate(sorted(ours.keys() & theirs.keys()), 1) if seed == place]
         pairs = [[(counts or self.counts)(side[seed]) for side in (ours, theirs)] for seed in seeds]
-        found = [(a, b) for a, b in pairs if a is not None and b is not None]
+        found = list(takewhile(lambda pair: all(one is not None for one in pair), pairs))
         return gains.gain(*zip(*found)) if len(found) >= FEWEST else None
 
     def price(self, method: str) -> str:
@@ -149,21 +150,25 @@ def summary(results: Results) -> list[str]:
     told = ", ".join(f"`{name}` {count} of {len(found[name])}" for name, count in zip(PRIMARY, ones))
     lines += [f"Collapsed models (more than 99 % of their answers are one class): {told}.", ""]
     lines += [f"![Gain by task and method, with its price]({FIGURE}.svg)", ""] if results.has_gain else []
-    lines += ["## Under attack, and on other texts (secondary)", ""]
     columns = [map(shown, elsewhere(results, *pair)) for pair in results.pairs]
     rows = [[f"`{n}`{more}", *some, results.price(n)] for (n, more), some in zip(COLUMNS, columns)]
     heads = [f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"]]
     heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, PRICE]
-    return [*lines, *markdown(["method", *heads], rows)]
+    return [
+        *lines,
+        "## Under attack, and on other texts (secondary)",
+        "",
+        *markdown(["method", *heads], rows),
+    ]
 
 
 def elsewhere(results: Results, name: str, base: Optional[int]) -> list[Optional[Gain]]:
     """The gains under attack and on other texts, as :meth:`Results.gain`."""
-    attacks = [partial(under_attack, radius) for radius in GRID["radii"]]
-    found = [mean_of(results.gain(task, name, base, counts) for task in TASKS) for counts in attacks]
+    moved = [partial(under_attack, radius) for radius in GRID["radii"]]
+    means = [mean_of(results.gain(task, name, base, counts) for task in TASKS) for counts in moved]
     others: list[Counts] = [partial(on_words, attack) for attack in GRID["word_attacks"]]
     others += [partial(results.further, split) for split in TASKS[grid.MOVIES].further]
-    return [*found, *(results.gain(grid.MOVIES, name, base, counts) for counts in others)]
+    return [*means, *(results.gain(grid.MOVIES, name, base, counts) for counts in others)]
 
 
 def details(results: Results) -> list[str]:
@@ -189,16 +194,16 @@ def scores(results: Results, task: str, method: str, setting: int) -> list[str]:
     """A row: a method's means over the seeds that a setting has."""
     found = list(results.of(task, method, setting).values())
     each = [results.answers(one)[:2] for one in found]
+    hit = [answers for answers, one in zip(each, found) if one["attacks"]]  # of the seeds that are attacked
     numbers = [
         [float(gains.score(results.counts(one).sum(0))) for one in found],
         [one["scores"]["test"]["loss"] for one in found],
         [brier(*one) for one in each],
         [expected_calibration_error(*one) for one in each],
-        [100 * float((said.argmax(1) == labels)[:ATTACKED].mean()) for said, labels in each],
+        [100 * float((said.argmax(1) == labels)[:ATTACKED].mean()) for said, labels in hit or each],
     ]
-    for radius in GRID["radii"]:
-        attacked = [under_attack(radius, one) for one in found]
-        numbers.append([float(gains.score(one.sum(0))) for one in attacked if one is not None])
+    attacks = ([under_attack(radius, one) for one in found] for radius in GRID["radii"])
+    numbers += [[float(gains.score(one.sum(0))) for one in some if one is not None] for some in attacks]
     digits = (2, 3, 3, 3, 1, 1, 1)
     means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
     name = f"`{method}`, {grid.settings(method)[setting][0]:g}"

@@ -24,6 +24,7 @@ from .shared_options import (
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
+    from fairseq_adv.evaluation.word_attacks.settings import Settings
 
 
 EMBEDDINGS = """\
@@ -181,6 +182,23 @@ def _attack_words(args: argparse.Namespace) -> None:
     print(json_line(found) if args.json else "\n".join(lines(found)))
 
 
+def _check_effect(args: argparse.Namespace, settings: Settings) -> None:
+    """Raises DataError if an option that is given can't change anything."""
+    of_similarity = [name for name in vars(args) if name.startswith(("similarity", "check_short"))]
+    needed = {
+        name: "needs --similarity-encoder, or does nothing"
+        for name in of_similarity
+        if not args.similarity_encoder
+    }
+    if not {"neighbours", "wordnet", "masked_lm"} & {*settings.sources}:
+        needed["candidates"] = f"--attack {args.attack} doesn't use it"
+    if settings.importance == "delete":
+        needed["unknown_word"] = "--importance delete doesn't use it"
+    for name, why in needed.items():
+        if getattr(args, name) is not None:
+            raise DataError(f"--{name.replace('_', '-')}: {why}. Leave it out.")
+
+
 def _request(args: argparse.Namespace) -> Request:
     """Raises DataError if a number is out of range."""
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
@@ -194,6 +212,7 @@ def _request(args: argparse.Namespace) -> Request:
         raise DataError(f"--max-changed-share {settings.max_changed_share:g}: pass a share above 0, up to 1")
     if settings.attack == "bert-attack" and settings.candidates < 1:
         raise DataError("--candidates 0: a masked LM can propose any word. Pass a number, such as 48.")
+    _check_effect(args, settings)
     file = AttackedFile(
         args.data, args.text, args.text_pair, args.label, not args.no_header,
         args.encoding or "utf-8", args.side, args.examples, label_map(args),

@@ -54,7 +54,8 @@ class SentenceRanking(Labelled):
         known = sample["target"] != UNKNOWN
         right = is_right(predictions.detach(), sample["target"].clamp(min=0)) & known
         names: list[str] = self.task.source_names
-        output: dict[str, Any] = {"ncorrect": right.sum(), "ntargets": known.sum()}
+        unknown = predictions.detach().isnan().any(dim=1).sum()
+        output: dict[str, Any] = {"ncorrect": right.sum(), "ntargets": known.sum(), "nnan": unknown}
         choices = (predictions.detach() != ABSENT).sum(dim=1)
         output["uniform_loss"] = torch.where(known, choices.log(), torch.zeros_like(choices)).sum()
         if len(names) > 1:
@@ -68,7 +69,7 @@ class SentenceRanking(Labelled):
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``accuracy``, and ``accuracy_<data set>`` for each data set if there are several."""
         logs = [log for log in logging_outputs if "ntargets" in log]
-        scores.log_sums(logs, ["uniform_loss"])
+        scores.log_sums(logs, ["uniform_loss", "nnan"])
         for key in logs[0] if logs else ():
             if key.startswith("ntargets"):  # of the whole split, and of each data set that it has
                 scores.log_accuracy(logs, key[len("ntargets") :])

@@ -25,7 +25,7 @@ from fairseq_adv.data.spans.scoring import Score
 from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.gathered import Numbers, log_gathered
-from fairseq_adv.objectives.scores import log_accuracy
+from fairseq_adv.objectives.scores import log_accuracy, log_sums
 
 FORBIDDEN = float("-inf")  # the logit of a position where no answer may begin or end
 _COLUMNS = ("question", "score", "exact", "f1", "null", "impossible", "has_impossible")
@@ -87,6 +87,7 @@ def reduce(logs: list[dict[str, Any]]) -> None:
     With questions without an answer, ``em`` and ``f1`` use no threshold: the answer is empty if its score is
     higher than that of the best span.
     """
+    log_sums(logs, ["nnan"])
     if not log_accuracy(logs, priority=20):
         return  # a split without answers
     found = log_gathered(logs)

@@ -49,6 +49,7 @@ class Spans(TokenLevel):
         output: dict[str, Any] = {
             "ncorrect": right.sum(),
             "ntargets": (sample["target"][:, 0] >= 0).sum(),
+            "nnan": predictions.isnan().flatten(1).any(dim=1).sum(),
         }
         if gather:
             numbers = span_metrics.records(predictions, sample, self.task)

@@ -140,6 +140,15 @@ def test_no_seed_counts_after_one_that_is_missing(monkeypatch: pytest.MonkeyPatc
         assert (0 if one is None else len(one.found)) == found
 
 
+def test_a_seed_that_is_not_attacked_ends_those_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = np.array([[1.0, 0.0], [0.0, 1.0]])
+    results = pages.Results.__new__(pages.Results)
+    records = {seed: {"attacks": {"0.01": seed != 4}} for seed in (1, 2, 3, 4, 5)}
+    monkeypatch.setattr(pages.Results, "of", lambda *_: records)
+    one = results.gain("TREC", "freelb", counts=lambda of: right if of["attacks"]["0.01"] else None)
+    assert one is not None and len(one.found) == 3
+
+
 def test_calibration_by_hand() -> None:
     found = np.array([[0.9, 0.1], [0.6, 0.4], [0.62, 0.38], [0.2, 0.8]])
     labels = np.array([0, 0, 1, 1])

@@ -111,6 +111,12 @@ def test_accuracy_is_of_the_whole_split(mixed: SimpleNamespace, size: int) -> No
     assert validate(mixed, "valid", size)["accuracy"] == round(100 * right / 11, 2)
 
 
+def test_a_model_of_nans_has_no_accuracy(tmp_path: Path) -> None:
+    run = build(train_args(write_questions(tmp_path), None, "standard", task="commonsense_qa"))
+    torch.nn.init.constant_(run.model.classification_heads[HEAD].out_proj.bias, math.nan)
+    assert math.isnan(validate(run, "valid", 5)["accuracy"])
+
+
 def test_each_data_set_has_its_accuracy(tmp_path: Path) -> None:
     first = write_questions(tmp_path / "first", valid=6)
     second = write_questions(tmp_path / "second", valid=4, seed=5)
