@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.workspace import read_manifest
 
 from .data_folder import read_symbols
 
@@ -60,7 +63,11 @@ def hugging_face_args(data: Path, encoder: Path) -> dict[str, str]:
         DataError: the data was prepared with another tokenizer.
     """
     ours, theirs = data / FOLDER / "tokenizer.json", encoder / "tokenizer.json"
-    if ours.is_file() and (not theirs.is_file() or ours.read_bytes() != theirs.read_bytes()):
+    # A corpus has no copy. Its dictionary is rows' numbers, the same for all encoders of a size.
+    made_with = sha256_of(ours) if ours.is_file() else _tokenizer_of(data)
+    # That of a model that export wrote is the one it was trained with, in other bytes.
+    same = [_tokenizer_of(encoder), *([sha256_of(theirs)] if theirs.is_file() else [])]
+    if made_with and made_with not in same:
         raise DataError(
             f"{data} was prepared with a different tokenizer than {theirs}: the word ids would be wrong. "
             f"Prepare it again with --encoder {encoder}"
@@ -74,3 +81,10 @@ def hugging_face_args(data: Path, encoder: Path) -> dict[str, str]:
         limit, unused = about.get(key), 2 * bool(_FROM_PADDING.fullmatch(str(about.get("model_type"))))
         longest += [limit - unused] if type(limit) is int and limit > unused else []
     return {"--arch": "hf_encoder", "--hf-model": str(encoder), "--max-positions": str(min(longest))}
+
+
+def _tokenizer_of(folder: Path) -> Any:
+    """The SHA-256 of the tokenizer.json that a folder was made with; ``None`` if its manifest has none."""
+    made = read_manifest(folder).get("made_from", {}).get("tokenizer")
+    hashes = made.get("sha256") if isinstance(made, dict) else None
+    return hashes.get("tokenizer_json") if isinstance(hashes, dict) else None

@@ -109,7 +109,7 @@ def train_command(
         raise DataError("DATA is empty: pass a data folder")
     options.fill({"--user-dir": find_user_dir()})
     options.fill({"--task": options.value("--task") or task_of(folders)})
-    _fill_encoder(options, encoder, folders[0])
+    _fill_encoder(options, encoder, folders)
     options.fill({"--criterion": "freelb"})
     load_user_dir(options.value("--user-dir"))
     check_choices(options)
@@ -143,7 +143,7 @@ def train_command(
     return [data, *options.filled_in(), *own]
 
 
-def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> None:
+def _fill_encoder(options: TrainOptions, encoder: Path | None, folders: Sequence[Path]) -> None:
     if encoder is None:
         if not options.has("--arch"):
             raise DataError(
@@ -151,7 +151,8 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
             )
         return
     if is_hugging_face(encoder):
-        options.fill(hugging_face_args(data, encoder))
+        for data in folders:
+            options.fill(hugging_face_args(data, encoder))
         return
     weights, sizes = encoder / "model.pt", encoder / "model_args.txt"
     if not weights.is_file():
@@ -169,7 +170,7 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, data: Path) -> No
         raise DataError(
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"
         )
-    check_dictionary(data, encoder)
+    check_dictionary(folders[0], encoder)
     _check_start(options, weights)
     options.fill({"--finetune-from-model": str(weights)}, unless=OTHER_STARTS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import resource
@@ -16,9 +17,12 @@ from pathlib import Path
 import pytest
 from corpus_samples import awkward_corpus, row_lengths, split_bytes
 from glue_samples import AWKWARD, small_bpe, small_wordpiece
+from hf_encoders import save_encoder
 from support import handle_interrupts, run_command, slow, start_command, verb
 
 import fairseq_adv.cli
+from fairseq_adv.cli.train_command import train_command
+from fairseq_adv.data.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = verb("corpus")
@@ -118,6 +122,25 @@ def test_the_workers_do_not_change_the_bytes(tmp_path: Path, capfd: pytest.Captu
         folders = [out / f"shard{i}" for i in range(shards)]
         found.append((split_bytes(folders), row_lengths(folders)))
     assert found[0] == found[1] == found[2]
+
+
+def test_a_corpus_of_another_hugging_face_encoder_is_refused(tmp_path: Path) -> None:
+    """Their dictionaries are equal: rows' numbers. What export wrote of the same one has other bytes."""
+    (tmp_path / "text").write_text("a warm film\n\nan old film\n")
+    words = ["a", "an", "warm", "old", "film"]
+    encoders = [tmp_path / "one", tmp_path / "other"]
+    for encoder, some in zip(encoders, (words, words[::-1])):
+        save_encoder(encoder, "bert", some)
+        assert run(tmp_path / "text", tmp_path / f"{encoder.name}-bin", "--encoder", encoder) == 0
+    one, other = (tmp_path / f"{encoder.name}-bin" / "shard0" for encoder in encoders)
+    assert (one / "dict.txt").read_bytes() == (other / "dict.txt").read_bytes()
+    assert train_command(str(one), encoders[0], [], {})
+    for data in (other, f"{one}:{other}"):
+        with pytest.raises(DataError, match=f"^{other} was prepared with a different tokenizer than"):
+            train_command(str(data), encoders[0], [], {})
+    made = json.loads((one / "manifest.json").read_text())
+    (encoders[1] / "manifest.json").write_text(json.dumps(made))  # has the tokenizer's hash, as export's
+    assert train_command(str(one), encoders[1], [], {})
 
 
 @pytest.mark.timing
