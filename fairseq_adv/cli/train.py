@@ -45,6 +45,8 @@ filled in unless you pass them:
   --task: text_classification, masked_lm, commonsense_qa, qnli_ranking, wsc, arc_retrieval, tagging or
     span_qa, from DATA
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
+  --tokens-per-sample, up to 512, and --skip-invalid-size-inputs-valid-test: for a corpus
+  --disable-validation: without a split to validate on
   --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
     --noise-relative or --r3f-relative; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): bf16 autocast on a CPU

@@ -218,6 +218,9 @@ def _fill_task(
     elif kind == "corpus":
         longest = options.value("--max-positions", "512")
         options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
+        options.fill({"--skip-invalid-size-inputs-valid-test": ""})  # as of the rows to train on
+        if not any((folders[0] / name).is_file() for name in ("valid.idx", "valid")):  # or raw text
+            options.fill(_no_validation(options), unless=("--valid-subset",))
     if score:
         options.fill({"--best-checkpoint-metric": score})
     metric = options.value("--best-checkpoint-metric")
@@ -235,13 +238,17 @@ def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
     options.fill({"--shorten-method": "truncate"})
     names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
     splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
-    none = {"--disable-validation": "", "--valid-subset": options.value("--train-subset", "train")}
-    # fairseq loads the split to validate on in any case.
-    options.fill({"--valid-subset": ",".join(splits)} if splits else none, unless=("--valid-subset",))
+    found = {"--valid-subset": ",".join(splits)} if splits else _no_validation(options)
+    options.fill(found, unless=("--valid-subset",))
     if classes is None:
         options.fill({"--regression-target": ""})
         return "pearson" if is_ours else ""
     return find_metric(folder) if is_ours else "accuracy"
+
+
+def _no_validation(options: TrainOptions) -> dict[str, str]:
+    # fairseq loads the split to validate on in any case.
+    return {"--disable-validation": "", "--valid-subset": options.value("--train-subset", "train")}
 
 
 def _fill_schedule(

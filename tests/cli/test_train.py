@@ -49,6 +49,7 @@ from fairseq_adv.cli.train_log import logged_to
 from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.criterions.freeat import costs_and_intervals
 from fairseq_adv.data.errors import DataError, FullDisk
+from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.evaluation.run_logs import read_log
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 
@@ -191,6 +192,21 @@ def test_a_second_validation_split_and_none(data: Path, encoder: Path, tmp_path:
     where = [tmp_path / "bin", "--encoder", encoder, "--save-dir", tmp_path / "out"]
     done = verb(*where, "--max-update", "1", *QUICK)
     assert done.returncode == 0 and "checkpoint_last.pt\nnext: " in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("valid", ["long", "none"])
+def test_a_corpus_with_a_long_line_to_validate_on_or_none(tmp_path: Path, valid: str) -> None:
+    """fairseq would stop at such a line, and at a missing split, even without validation."""
+    data = write_corpus(tmp_path / "bin")
+    for path in data.glob("valid*"):
+        path.unlink()
+    if valid == "long":
+        write_indexed(data / "valid", [(np.full(42, 5), np.array([12, 30]))], 50)
+    own = ["--batch-size", "4", "--max-update", "1", *SIZES.split(), *QUICK, "--sample-break-mode", "eos"]
+    own += ["--criterion", "standard", "--no-save", "--save-dir", str(tmp_path / "unused")]
+    words = train_command(str(data), None, own, {})
+    assert ("--disable-validation" in words) == (valid == "none")
+    assert len(read_log_of(fairseq_train(*words))) == 1
 
 
 def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
