@@ -30,7 +30,8 @@ def count_all_updates(trainer: Trainer, epoch_itr: Any) -> int | None:
         batches = len(epoch_itr)
     except TypeError:
         return most
-    if not epochs:
+    # Each epoch takes another shard, and this is the first's.
+    if not epochs or trainer.task.has_sharded_data(trainer.cfg.dataset.train_subset):
         return most
     criterion = trainer.get_criterion()
     options = {f"--{name.replace('_', '-')}": value for name, value in _criterion_of(trainer).items()}

@@ -14,10 +14,10 @@ import termios
 from pathlib import Path
 
 import pytest
-from support import start_command, write_task
+from support import build, start_command, train_args, write_corpus, write_task
 
 from fairseq_adv.cli.shown_run import ShownRun
-from fairseq_adv.cli.train_text import shown_time
+from fairseq_adv.cli.train_text import count_all_updates, shown_time
 from fairseq_adv.evaluation.run_logs import log_lines
 
 SIZES = [
@@ -153,6 +153,14 @@ def test_a_worker_of_fairseqs_own_logs_to_the_file(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "minilm 1 min\n" and "| hello\n" in path.read_text()
+
+
+def test_the_updates_of_shards_of_which_each_has_an_epoch_are_not_told(tmp_path: Path) -> None:
+    first, second = write_corpus(tmp_path / "a", train=8), write_corpus(tmp_path / "b", train=40)
+    for data, total in ((f"{first}", 2), (f"{first}:{second}", None)):
+        words = train_args(Path(data), None, "standard", "--max-epoch", "2", task="masked_lm")
+        trainer = build([*words, "--batch-size", "8"]).trainer
+        assert count_all_updates(trainer, trainer.get_train_iterator(1).next_epoch_itr()) == total
 
 
 def test_times() -> None:
