@@ -121,9 +121,14 @@ def rows_of_an_epoch(options: TrainOptions, kind: str, folders: Sequence[Path]) 
     if kind == "classes":
         return [_index_counts(folders[0] / "input0", split)[0]]
     if kind == "corpus":
-        shards, mode = [_index_counts(folder, split) for folder in folders], "--sample-break-mode"
+        mode = "--sample-break-mode"
         if options.value(mode, "none") == "eos":
-            return [rows for rows, _ in shards]
+            longest = options.number("--max-positions", "512") - 1  # one less for <s>
+            is_cut = options.value("--shorten-method", "none") != "none"
+            if is_cut and options.number("--tokens-per-sample") <= longest:
+                longest = 0  # none is left out
+            return [_index_counts(folder, split, longest)[0] for folder in folders]
+        shards = [_index_counts(folder, split) for folder in folders]
         length = options.number("--tokens-per-sample") - 1  # one less for <s>
         is_cut = options.value(mode, "none") == "none" and length > 0
         return [-(-tokens // length) for _, tokens in shards] if is_cut else None
@@ -158,9 +163,12 @@ def _count_windows(options: TrainOptions, squad: Path) -> int:
     return len(cut_into_windows(read_squad(squad), task.tokenizer, task.longest, cfg.window_overlap).question)
 
 
-def _index_counts(folder: Path, split: str) -> tuple[int, int]:
+def _index_counts(folder: Path, split: str, longest: int = 0) -> tuple[int, int]:
     """The number of rows of a binarised split, and of their tokens, with those of ``train1``, ``train2``, …,
     which the trainer adds to ``train``.
+
+    Args:
+        longest: only rows of at most so many tokens are counted; 0: all.
     """
     from fairseq_adv.data.text.indexed import read_index  # needs numpy
 
@@ -172,7 +180,7 @@ def _index_counts(folder: Path, split: str) -> tuple[int, int]:
         index = read_index(path, "Prepare the data again, or pass --train-subset.")
         if index is None:
             raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
-        rows += index.rows
+        rows += index.count_rows(longest) if longest else index.rows
         tokens += path.with_suffix(".bin").stat().st_size // index.itemsize
     return rows, tokens
 

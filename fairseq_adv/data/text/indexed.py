@@ -113,6 +113,14 @@ class MmapIndex:
         """Size that the whole file must have, in bytes."""
         return self.starts_at + 8 * self.rows
 
+    def count_rows(self, longest: int) -> int:
+        """How many rows have at most ``longest`` tokens; reads all lengths."""
+        sizes = np.memmap(self.path, np.int32, "r", LENGTHS_AT, (self.rows,)) if self.rows else np.zeros(0)
+        return sum(
+            int(np.count_nonzero(sizes[begin : begin + _TOGETHER] <= longest))
+            for begin in range(0, self.rows, _TOGETHER)
+        )
+
     def is_contiguous(self) -> bool:
         """Whether each row begins where the one before it ends; reads all lengths and starts."""
         if not self.rows:
