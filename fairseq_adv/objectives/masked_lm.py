@@ -60,17 +60,20 @@ class MaskedLM(Objective):
         dataset = self.task.datasets.get(self.cfg.train_subset)
         if dataset is None:
             return
-        most = int(model.max_positions())  # type: ignore[operator]
+        longest = int(model.max_positions())  # type: ignore[operator]
+        most = min(longest, getattr(self.cfg, "max_tokens", None) or longest)  # as the trainer
         tokens = np.asarray(dataset.sizes).ravel()
         skipped = tokens[tokens > most].sum(dtype=int) / tokens.sum(dtype=int)
         if skipped > _FEW and get_global_rank() == 0:
-            fix = f"--tokens-per-sample {most}"
-            if str(self.task.cfg.sample_break_mode) in ("complete", "complete_doc", "eos"):
+            reason, fix = "the encoder can't read", f"--tokens-per-sample {most}"
+            if most < longest:
+                reason, fix = "--max-tokens leaves out", f"--max-tokens {longest}"
+            elif str(self.task.cfg.sample_break_mode) in ("complete", "complete_doc", "eos"):
                 fix = "--sample-break-mode none, which divides lines"
             logger.warning(
                 "%.0f%% of the tokens of %s are not trained on: they are in rows of more than %d tokens, "
-                "which the encoder can't read. Pass %s",
-                100 * skipped, self.cfg.train_subset, most, fix,
+                "which %s. Pass %s",
+                100 * skipped, self.cfg.train_subset, most, reason, fix,
             )  # fmt: skip
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:

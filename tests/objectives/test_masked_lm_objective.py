@@ -134,3 +134,7 @@ def test_lines_that_are_left_out_are_told_as_a_share_of_the_text(
         caplog.clear()
         run.criterion.objective.check_model(run.model)
         assert (f"{share}{told}" in caplog.text) == (share != "") and fix in caplog.text, mode
+    run = build(args(data, "--sample-break-mode", "eos", "--max-tokens", "10"))
+    run.task.load_dataset("train")
+    run.criterion.objective.check_model(run.model)
+    assert "than 10 tokens, which --max-tokens leaves out. Pass --max-tokens 16" in caplog.text
