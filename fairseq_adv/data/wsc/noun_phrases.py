@@ -99,7 +99,7 @@ def noun_phrases(doc: Any) -> list[str]:
     """
     spans = {(chunk.start, chunk.end) for chunk in doc.noun_chunks} | set(_noun_runs(doc))
     phrases = [doc[start:end] for start, end in sorted(spans)]
-    texts = [span.text.strip() for span in phrases if not all(token.pos_ == "PRON" for token in span)]
+    texts = [" ".join(span.text.split()) for span in phrases if any(token.pos_ != "PRON" for token in span)]
     return [text for text in texts if text]
 
 

@@ -169,4 +169,4 @@ def _candidates(row: dict[str, Any], where: str) -> tuple[str, ...]:
         if not isinstance(candidate, str) or not candidate.strip():
             raise DataError(f"{where}: candidates must be non-empty texts, not {candidate!r}")
         check_text(candidate, f"{where}: candidates")
-    return tuple(candidates)
+    return tuple(" ".join(candidate.split()) for candidate in candidates)  # as the query

@@ -92,6 +92,11 @@ def test_bad_lines_are_named(row: Any, message: str, tmp_path: Path) -> None:
     assert str(caught.value).startswith(f"{tmp_path}/train.jsonl:2: ") and message in str(caught.value)
 
 
+def test_a_candidate_is_one_line(tmp_path: Path) -> None:
+    """As the query: predict writes it into a file of lines."""
+    assert read(tmp_path, line(candidates=["The old\nman ", "it"]))[0].candidates == ("The old man", "it")
+
+
 def test_without_candidates_and_without_a_model(tmp_path: Path) -> None:
     bare = {key: value for key, value in line().items() if key != "candidates"}
     assert read(tmp_path, bare, with_candidates=False)[0].candidates == ()
