@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import json_lines, require_field, text_of
+from fairseq_adv.data.checked_json import check_text, json_lines, require_field, text_of
 from fairseq_adv.data.errors import DataError
 
 
@@ -102,6 +102,7 @@ def _choice(entry: Any, where: str) -> Choice:
     para = entry.get("para")
     if para is not None and not isinstance(para, str):
         raise DataError(f"{where}: question.choices.para must be a JSON string, not {para!r}")
+    check_text(para or "", f"{where}: question.choices.para")
     label = text_of(entry, "label", where, "question.choices.").strip()
     return Choice(label, text_of(entry, "text", where, f"choice {label}: "), para or "")
 

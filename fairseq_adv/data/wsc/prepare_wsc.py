@@ -74,7 +74,8 @@ def _write(path: Path, target: Path, source: str, model: str) -> None:
     )
     with open(target, "w", encoding="utf-8") as file:
         for row, candidates in bar:
-            file.write(json.dumps({**row, "candidates": candidates}, ensure_ascii=False) + "\n")
+            # ASCII: keys that nothing reads may have half a surrogate pair.
+            file.write(json.dumps({**row, "candidates": candidates}) + "\n")
 
 
 def _row_of(example: PronounExample) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def test_a_question_as_it_is_written(tmp_path: Path) -> None:
         (changed(choices=[{"label": "A"}]), "the key choice A: text is missing"),
         (changed(choices=[{"label": "A", "text": " "}]), "choice A: text is empty"),
         (changed(choices=[{"label": "A", "text": "x", "para": 3}]), "para must be a JSON string"),
+        (changed(choices=[{"label": "A", "text": "x", "para": "\ud800"}]), "para has half a surrogate pair"),
         (changed(choices=[{"label": "A", "text": "x"}, {"label": "A", "text": "y"}]), "the same label"),
         (changed(answerKey="E"), "the answer key 'E' is not the label of a choice (A, B)"),
         (changed(stem=" "), "question.stem is empty"),
