@@ -101,7 +101,7 @@ def documents(args: argparse.Namespace) -> None:
             print(f"{source.name}: resumed after {filled.continued_at} questions")
         print(f"wrote {target} ({filled.questions} questions, {filled.choices} choices)")
         if filled.fallbacks:
-            print(f"  note: {filled.fallbacks} choices: no sentence has the required words")
+            print(f"  note: {filled.fallbacks} choices: no sentence has the required words, if any")
         if filled.without:
             print(f"  note: {filled.without} choices: nothing found, their para is empty")
 

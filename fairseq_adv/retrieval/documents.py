@@ -55,7 +55,7 @@ class Retrieved:
     """The documents for one choice."""
 
     documents: tuple[str, ...]  # best first, at most ``top``
-    fallback: bool  # whether they were found by a less strict search
+    fallback: bool  # whether they were found by a less strict search, or by the question's words alone
 
     @property
     def text(self) -> str:
@@ -73,7 +73,7 @@ def retrieve(engine: TantivyIndex, question: str, choice: str, options: Options)
             if len(documents) == options.top or not found.more:
                 break
         if documents:
-            return Retrieved(documents, fallback=step > 0)
+            return Retrieved(documents, fallback=step > 0 or not query.required)
     return Retrieved((), fallback=False)
 
 

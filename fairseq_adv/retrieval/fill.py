@@ -44,7 +44,7 @@ class Filled:
     questions: int  # lines written
     choices: int  # the number of choices of all questions
     without: int  # choices for which nothing was found
-    fallbacks: int  # choices for which the required words had to be dropped
+    fallbacks: int  # choices for which the required words had to be dropped, or that have none
     reused: bool  # the file existed already
     continued_at: int  # questions that an interrupted run had written
 

@@ -96,6 +96,7 @@ def test_looks_further_where_the_first_hits_are_junk() -> None:
 def test_fallback_and_nothing() -> None:
     found = retrieve(_Engine(["Ice is frozen water."], True), "ice", "zzz", Options())
     assert found.documents == ("Ice is frozen water.",) and found.fallback
+    assert retrieve(_Engine(["Ice is frozen water."]), "ice", "of", Options()).fallback
     found = retrieve(_Engine([]), "ice", "zzz", Options())
     assert found.text == "" and not found.fallback
     assert retrieve(_Engine(["Ice is frozen water."]), "the", "of", Options()).documents == ()

@@ -64,7 +64,7 @@ def test_what_is_written(index: TantivyIndex, tmp_path: Path) -> None:
     del rows[1]["answerKey"]
     source = write_questions(tmp_path / "in.jsonl", rows)
     filled = fill(index, source, tmp_path / "deep" / "out.jsonl", Options(top=2))
-    assert filled == Filled(3, 7, without=2, fallbacks=1, reused=False, continued_at=0)
+    assert filled == Filled(3, 7, without=2, fallbacks=2, reused=False, continued_at=0)
     written = [json.loads(line) for line in (tmp_path / "deep" / "out.jsonl").read_text().splitlines()]
     assert paras(tmp_path / "deep" / "out.jsonl") == [
         # The second sentence on photosynthesis says the same; iron "rusts", and nothing else does.
@@ -85,7 +85,7 @@ def test_what_is_written(index: TantivyIndex, tmp_path: Path) -> None:
     assert made_from["engine"] == "tantivy" and "0." in made_from["version"]
     assert made_from["options"] == {"top": 2, "choice_terms": "any", "longest": 300}
     assert made_from["index"]["corpus (name, sentences, sha256)"][0][:2] == ["corpus.txt", 13]
-    assert manifest["counts"] == {"questions": 3, "choices": 7, "without": 2, "fallbacks": 1}
+    assert manifest["counts"] == {"questions": 3, "choices": 7, "without": 2, "fallbacks": 2}
     assert not list((tmp_path / "deep").glob("*.partial")) and not list((tmp_path / "deep").glob("*.new"))
 
 
