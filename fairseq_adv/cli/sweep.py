@@ -85,15 +85,14 @@ def sweep(args: argparse.Namespace) -> None:
         for seed, setting in itertools.product(range(1, args.seeds + 1), settings(args))
     ]
     for seed, setting, folder in runs:
-        _check_finished(folder, command(args, setting, norm, seed, folder))
+        _check_begun(folder, command(args, setting, norm, seed, folder))
     for number, (seed, setting, folder) in enumerate(runs, start=1):
         is_new = not (folder / "done").exists()
         if is_new:
             words = command(args, setting, norm, seed, folder)
             atomic_write(folder / _COMMAND, shlex.join(words) + "\n")
             print(f"{number} of {len(runs)}: {folder}", flush=True)
-            # Its bar and its warnings are shown; the rest is told below, or in its log.
-            status = subprocess.run(words, stdout=subprocess.DEVNULL).returncode
+            status = _run_to_its_end(words)
             if status:
                 raise DataError(
                     f"{folder}: the training ended with status {status}, see above and {folder}/train.log. "
@@ -123,10 +122,22 @@ def _check(data: Path, criterion: str) -> None:
         )
 
 
-def _check_finished(folder: Path, words: Sequence[str]) -> None:
-    """Raises DataError if a run is finished, but was trained by another command."""
+def _run_to_its_end(words: Sequence[str]) -> int:
+    """A run's status. Its bar and its warnings are shown; the rest is told by the sweep, or in its log."""
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as run:
+        try:
+            return run.wait()
+        except KeyboardInterrupt:  # or SIGTERM
+            run.terminate()  # it ends after its update, with a checkpoint
+            run.wait()
+            raise
+
+
+def _check_begun(folder: Path, words: Sequence[str]) -> None:
+    """Raises DataError if a run is finished or can resume, but was trained by another command."""
     file = folder / _COMMAND
-    if not (folder / "done").exists() or not file.exists():
+    is_begun = any((folder / name).exists() for name in ("done", "checkpoint_last.pt"))
+    if not is_begun or not file.exists():
         return
     if _meant(shlex.split(file.read_text(encoding="utf-8"))) != _meant(words):
         raise DataError(f"{folder}: was trained by another command ({file}). Pass another OUT, or remove it.")

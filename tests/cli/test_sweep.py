@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,7 +24,8 @@ from support import (
 )
 
 from fairseq_adv.cli import verb_parser
-from fairseq_adv.cli.sweep import command, embedding_norm, settings
+from fairseq_adv.cli.script import sigterm_as_ctrl_c
+from fairseq_adv.cli.sweep import _run_to_its_end, command, embedding_norm, settings
 from fairseq_adv.cli.train_command import TrainOptions
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
@@ -81,6 +84,37 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     other = run_command(*words, "--criterion", "pgd")  # finished runs are not those of another sweep
     assert other.returncode == 2 and "seed1: was trained by another command (" in other.stderr
     assert (folder / "moved" / "RESULTS.md").read_text() == table
+
+
+def test_an_interrupted_run_is_not_that_of_another_sweep(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """fairseq's own criterion, which trains the plain runs, does not compare the options."""
+    words = ["sweep", str(folder / "data"), str(folder / "encoder"), str(tmp_path), "--ratios", "0.1"]
+    args = verb_parser(words).parse_args(words[1:])
+    plain = tmp_path / "plain-seed1"
+    plain.mkdir()
+    (plain / "command.txt").write_text(shlex.join(command(args, next(settings(args)), 4.0, 1, plain)))
+    (plain / "checkpoint_last.pt").touch()
+    other = CommandMain("sweep", capsys)(*words[1:], "--lr", "1e-4")
+    assert other.returncode == 2 and f"{plain}: was trained by another command (" in other.stderr
+
+
+def test_a_stopped_sweep_lets_its_run_save(tmp_path: Path) -> None:
+    """The run here needs longer for that than Python's subprocess.run gives it after Ctrl-C."""
+    program = "\n".join([
+        "import os, pathlib, signal, sys, time",
+        "def save(*_):",
+        "    time.sleep(1)",
+        "    pathlib.Path(sys.argv[1]).touch()",
+        "    sys.exit(143)",
+        "signal.signal(signal.SIGTERM, save)",
+        "os.kill(os.getppid(), signal.SIGTERM)",
+        "time.sleep(20)",
+    ])  # fmt: skip
+    with pytest.raises(KeyboardInterrupt), sigterm_as_ctrl_c():
+        _run_to_its_end([sys.executable, "-c", program, str(tmp_path / "saved")])
+    assert (tmp_path / "saved").exists()
 
 
 @pytest.mark.parametrize("precision", [None, "auto", "bf16"])
