@@ -25,6 +25,13 @@ logger = logging.getLogger(__name__)
 RECORD = "changed_options"
 # There too, from reading the checkpoint until the end of ``load_checkpoint``, on all workers.
 JUST_NOW = "changed_options_now"
+# And the updates of a finished run, if it has no optimizer's state from which fairseq would know them.
+_ENDED = "ended_after_update"
+# Options without which scores can't be compared.
+_OF_SCORES = {
+    "--best-checkpoint-metric", "--maximize-best-checkpoint-metric", "--valid-subset",
+    "--combine-valid-subsets", "--max-valid-steps", "data",
+}  # fmt: skip
 
 
 def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> None:
@@ -46,9 +53,10 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     is_over = updates >= (limits.max_update or math.inf)
     is_over |= position.get("epoch", 1) > (limits.max_epoch or math.inf)
     changes, path = compare(there, trainer.cfg, is_over), _path(trainer)
+    is_named = saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once
     if changes.refused and not is_allowed:
         fix = "another --save-dir (checkpoint.save_dir; in a sweep one per job)"
-        if saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once:
+        if is_named:
             fix = f"--finetune-from-model {path} instead, with an empty --save-dir, to start from its weights"
         raise DataError(
             f"{path} was made with other options, and this run would resume from it "
@@ -56,6 +64,14 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
             "(criterion.allow_changed_options=true) to go on with the new ones, which the checkpoint will "
             "record"
         )
+    if updates and not is_named and state.get("last_optimizer_state") is None:
+        if not is_over:
+            raise DataError(
+                f"{path} has no optimizer's state (--no-save-optimizer-state), so this run can't resume from "
+                "it. Pass another --save-dir (checkpoint.save_dir) to begin anew, or --finetune-from-model "
+                f"{path} with an empty --save-dir to start from its weights"
+            )
+        extra[_ENDED] = updates
     _convert_position(position, there, trainer.cfg)
     if changes.told:
         logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
@@ -64,6 +80,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
         extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": changes.refused}]
         extra[JUST_NOW] = True
         _rename_optimizer(state.get("optimizer_history"), there, trainer.cfg)
+        _forget_scores(state, changes.refused, saving.maximize_best_checkpoint_metric)
 
 
 def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionOption) -> None:
@@ -79,6 +96,8 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
     Args:
         overrides: ``--optimizer-overrides``, which win.
     """
+    if extra is not None and _ENDED in extra:
+        trainer.set_num_updates(extra.pop(_ENDED))
     if extra is not None and extra.pop(JUST_NOW, False):
         for group in trainer.optimizer.param_groups:
             group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
@@ -90,6 +109,22 @@ def _rename_optimizer(history: Any, there: Any, here: Any) -> None:
     before, now = (wrapped if options_of(cfg)["common"].get("amp") else plain for cfg in (there, here))
     if history and history[-1].get("optimizer_name") == before:
         history[-1]["optimizer_name"] = now
+
+
+def _forget_scores(state: dict[str, Any], refused: list[str], is_maximized: bool) -> None:
+    """Drops scores that can't be compared with new ones, and the state of another ``--lr-scheduler``.
+
+    With the best score by another metric, fairseq might never write ``checkpoint_best.pt`` again.
+    """
+    changed, history = {line.partition(":")[0] for line in refused}, state.get("optimizer_history")
+    is_other, is_rescheduled = bool(changed & _OF_SCORES), "--lr-scheduler" in changed
+    if is_other:
+        for name in ("best", "patience"):
+            state["extra_state"].pop(name, None)
+    if history and (is_other or is_rescheduled):
+        # Every scheduler reads these, and adds what it lacks. reduce_lr_on_plateau needs a number.
+        kept = {} if is_rescheduled else history[-1].get("lr_scheduler_state")
+        history[-1]["lr_scheduler_state"] = {**(kept or {}), "best": -math.inf if is_maximized else math.inf}
 
 
 def _updates(state: dict[str, Any]) -> int:

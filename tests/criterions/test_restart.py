@@ -189,6 +189,71 @@ def test_a_new_run_doesnt_inherit_the_record_and_the_hours(data: Path, saved: Pa
         assert run.trainer.cumulative_training_time() // 7200 == expected
 
 
+@pytest.mark.parametrize(
+    ("more", "kept"),
+    [
+        (["--lr", "0.02"], True),
+        (["--best-checkpoint-metric", "accuracy"], False),
+        (["--maximize-best-checkpoint-metric"], False),
+        (["--valid-subset", "train"], False),
+        (["--max-valid-steps", "1"], False),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_scores_that_new_ones_cant_be_compared_with_are_dropped(
+    data: Path, saved: Path, more: list[str], kept: bool
+) -> None:
+    state = torch.load(saved / "checkpoint_last.pt")
+    state["extra_state"].update(best=0.1, patience={"best": 0.1, "num_runs": 1})
+    check_restart(state, freelb(data, saved, *more).trainer, True)
+    assert [name in state["extra_state"] for name in ("best", "patience")] == [kept, kept]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("fixed", "polynomial_decay"),
+        ("fixed", "reduce_lr_on_plateau"),
+        ("polynomial_decay", "reduce_lr_on_plateau"),
+    ],
+)
+def test_another_scheduler_begins_anew(data: Path, tmp_path: Path, before: str, now: str) -> None:
+    polynomial = ["--total-num-update", "9"]
+    first, then = (
+        ["--lr-scheduler", name, *(polynomial if name == "polynomial_decay" else [])]
+        for name in (before, now)
+    )
+    one_update(freelb(data, tmp_path, *first), tmp_path)
+    run = freelb(data, tmp_path, *then, "--allow-changed-options")
+    load(run, tmp_path)
+    run.trainer.lr_step(1, 0.5)
+    assert run.trainer.get_num_updates() == 1 and run.trainer.get_lr() > 0
+
+
+def test_without_the_optimizers_state_only_a_finished_run_starts_again(
+    data: Path, saved: Path, tmp_path: Path
+) -> None:
+    """fairseq would begin the optimizer and the schedule anew, in the middle of the data."""
+    state = torch.load(saved / "checkpoint_last.pt")
+    del state["last_optimizer_state"]
+    own = tmp_path / "own"
+    own.mkdir()
+    for path in (own / "checkpoint_last.pt", tmp_path / "model.pt"):
+        torch.save(state, path)
+    with pytest.raises(DataError, match=rf"^{own}/checkpoint_last\.pt has no optimizer's state \(--no-save"):
+        load(freelb(data, own), own)
+    start = str(tmp_path / "model.pt")
+    for save, more, updates in (
+        (own, ["--max-update", "1"], 1),
+        (own, ["--reset-optimizer"], 0),
+        (tmp_path, ["--restore-file", start], 0),
+        (tmp_path, ["--continue-once", start], 0),
+    ):
+        run = freelb(data, save, *more)
+        load(run, own)
+        assert run.trainer.get_num_updates() == updates, more
+
+
 # --- the comparison alone
 
 
