@@ -49,7 +49,9 @@ def stop_on_a_signal() -> None:
     ``--heartbeat-timeout`` sends one SIGINT, for which a run that hangs would never end: after as long
     again it is killed.
 
-    Signals that already have another handler keep it. Without a signal nothing changes for any criterion.
+    Signals that already have another handler keep it. Without a signal nothing changes for any criterion,
+    except that the end of the last epoch is saved in any case: with ``--save-interval 2`` fairseq would throw
+    a third epoch away (fairseq_cli/train.py, line 393), again each time that the run is started.
     """
     replace_in_training("train", _train_listening)
     replace_in_training("validate_and_save", _save_and_leave)
@@ -115,11 +117,14 @@ def _save_and_leave(
 ) -> Any:  # fmt: skip
     losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     asked = _Stop.all_sent if trainer.data_parallel_world_size > 1 else _Stop.sent
-    is_over = is_done or (end_of_epoch and _was_last(cfg, epoch_itr))
-    if not is_over and asked > 0:  # a tensor, so read only after the update
+    is_last = end_of_epoch and _was_last(cfg, epoch_itr)
+    if not is_done and (is_last or asked > 0):  # a tensor, so read only after the update
         if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
-            checkpoint_utils.save_checkpoint(cfg.checkpoint, trainer, epoch_itr, None)
-        _leave(cfg, trainer)
+            checkpoint_utils.save_checkpoint(
+                cfg.checkpoint, trainer, epoch_itr, losses[0] if is_last else None
+            )
+        if not is_last:
+            _leave(cfg, trainer)
     return losses, is_done
 
 

@@ -53,6 +53,21 @@ def test_each_way_to_end_is_told(tmp_path: Path, more: list[str], told: str) -> 
     assert "nothing left to do" in fewer.stdout and not logged(fewer, "train_inner")
 
 
+def test_the_end_is_saved_whatever_the_interval(tmp_path: Path) -> None:
+    """fairseq saves after the second of three epochs, and would make the third at each start."""
+    data, save = write_task(tmp_path / "data", train=8), tmp_path / "save"
+    args = train_args(data, save, "standard", "--save-interval", "2", "--max-epoch", "3")
+    first = fairseq_train(*args)
+    state = torch.load(save / "checkpoint_last.pt")
+    assert state["optimizer_history"][-1]["num_updates"] == 6
+    scores = [log["valid_loss"] for log in logged(first, "valid")]
+    best = torch.load(save / "checkpoint_best.pt")["extra_state"]["val_loss"]
+    assert len(scores) == 3 and best == pytest.approx(min(map(float, scores[1:])), abs=1e-3)
+    assert {path.name for path in save.glob("*.pt")} == {f"checkpoint{n}.pt" for n in ("2", "_best", "_last")}
+    again = fairseq_train(*args)
+    assert "nothing left to do after update 6" in again.stdout and not logged(again, "train_inner")
+
+
 def test_patience_is_counted_across_restarts(tmp_path: Path) -> None:
     """Stopped after each epoch: as many epochs as without stops."""
     data = write_task(tmp_path / "data", train=8)
