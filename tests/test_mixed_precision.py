@@ -210,6 +210,17 @@ def test_a_resumed_run_scales_losses_as_an_uninterrupted_one(
     assert not unlike
 
 
+def test_a_resumed_run_counts_the_repeats_of_amp_on(data: Path, tmp_path: Path) -> None:
+    """fairseq skips a batch after so many, which may lie in several updates, and doesn't save how many."""
+    whole, resumed = (build(train_args(data, None, "freelb", *ADVERSARIAL, "--amp")) for _ in range(2))
+    whole.trainer.train_step([batch(whole, [0, 1])])
+    whole.trainer._amp_retries = 2
+    whole.trainer.consolidate_optimizer()
+    whole.trainer.save_checkpoint(str(tmp_path / "last.pt"), {})
+    resumed.trainer.load_checkpoint(str(tmp_path / "last.pt"))
+    assert resumed.trainer._amp_retries == 2
+
+
 def test_a_loss_scale_of_another_precision_or_of_an_attacker_is_left_alone(data: Path) -> None:
     run = build(train_args(data, None, "freelb", *ADVERSARIAL, "--memory-efficient-fp16"))
     before = loss_scale_state(run.trainer.optimizer)

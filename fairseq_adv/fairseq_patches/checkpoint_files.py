@@ -27,7 +27,8 @@ from fairseq_adv.fairseq_patches.replace import Plain, replace
 from fairseq_adv.fairseq_patches.workers import end_together
 from fairseq_adv_compat.checkpoints import Refused
 
-_LOSS_SCALE, _MASTERS = "loss_scaler", "fp32_weights"  # in a checkpoint's extra_state
+# In a checkpoint's extra_state.
+_LOSS_SCALE, _RETRIES, _MASTERS = "loss_scaler", "amp_retries", "fp32_weights"
 
 
 def let_criterions_read_checkpoints() -> None:
@@ -84,6 +85,8 @@ def _load_checkpoint(
     masters = extra.pop(_MASTERS, None) if extra else None  # the caller keeps the rest
     if extra and not reset_optimizer:
         load_loss_scale(self.optimizer, extra.get(_LOSS_SCALE))
+        if hasattr(self, "_amp_retries") and isinstance(extra.get(_RETRIES), int):
+            self._amp_retries = extra[_RETRIES]
         load_master_weights(self.optimizer, masters)
     criterion.has_read_checkpoint(extra, self, optimizer_overrides)
     return extra
@@ -93,6 +96,8 @@ def _save_checkpoint(plain: Plain, self: Trainer, filename: str, extra_state: di
     criterion = self.get_criterion()
     if hasattr(criterion, "extra_state"):
         own: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(self.optimizer)}
+        if hasattr(self, "_amp_retries"):  # which fairseq counts across updates
+            own[_RETRIES] = self._amp_retries
         masters = [one.detach().cpu() for one in master_weights(self.optimizer)]
         if masters and not self.cfg.checkpoint.no_save_optimizer_state:  # without it no run can be resumed
             own[_MASTERS] = masters
