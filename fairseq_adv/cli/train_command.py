@@ -267,7 +267,7 @@ def _fill_schedule(
         return
     if not options.has("--total-num-update"):
         options.fill({"--total-num-update": str(_updates(options, kind, folders, workers, method))})
-    warm_up = str(options.number("--total-num-update") * 6 // 100)
+    warm_up = str(options.number("--total-num-update", least=1) * 6 // 100)
     options.fill({"--lr-scheduler": "polynomial_decay", "--warmup-updates": warm_up})
 
 
@@ -296,6 +296,11 @@ def _updates(
     size, multiple = (options.number(name, least=1) for name in ("--batch-size", _MULTIPLE))
     skips = options.has("--skip-remainder-batch")
     total = count_updates(rows, epochs, size, workers, update_freq, multiple, skips)
+    if skips and not total:
+        raise DataError(
+            "--skip-remainder-batch: no epoch has enough rows for one update. Leave the option out, or pass "
+            "a smaller --batch-size or --update-freq"
+        )
     total *= _updates_per_batch(options, method)
     return min(total, most) if most else total
 

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_adv.fairseq_patches.replace import TRAIN, Plain, replace, replace_in_training
+from fairseq_adv.fairseq_patches.workers import end_all
 
 _TRAIN = "fairseq_cli.train"
 _LOGGERS = (_TRAIN, "fairseq.logging.progress_bar")
@@ -110,7 +111,22 @@ def leave_finished_runs_alone() -> None:
 def _train_unless_finished(plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
     if what_is_done(cfg, trainer, epoch_itr):
         return [None], True
+    if cfg.optimization.skip_remainder_batch:
+        end_all(_why_no_update(cfg.optimization.update_freq, epoch_itr), trainer)
     return plain(cfg, trainer, task, epoch_itr)
+
+
+def _why_no_update(update_freq: Sequence[int], epoch_itr: Any) -> str:
+    """Why ``--skip-remainder-batch`` leaves no update, for which fairseq has no end; "" if it leaves one."""
+    epoch, count = epoch_itr.next_epoch_idx, len(epoch_itr)
+    parts = update_freq[min(epoch, len(update_freq)) - 1]
+    if count > parts:
+        return ""
+    return (
+        f"--skip-remainder-batch: epoch {epoch} has {count} mini-batches a worker, of which the last is left "
+        f"out: too few for an update of --update-freq {parts}. Leave the option out, or pass a smaller "
+        "--update-freq or --batch-size"
+    )
 
 
 def _load_and_report(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -> Any:

@@ -431,6 +431,19 @@ def test_updates_of_several_workers_and_shards() -> None:
     assert count_updates([17], 1, 4, 2, [1], skips_rest=True) == 2
 
 
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--skip-remainder-batch", "--update-freq", "2"], "--skip-remainder-batch: no epoch has enough"),
+        (["--total-num-update", "0"], "--total-num-update 0: pass a whole number of 1 or more"),
+    ],
+)
+def test_no_update_is_refused(data: Path, encoder: Path, more: list[str], message: str) -> None:
+    """Of 23 rows in two mini-batches."""
+    with pytest.raises(DataError, match=f"^{message}"):
+        options_of(data, encoder, *more)
+
+
 @pytest.mark.parametrize("multiple", [1, 3, 4])
 def test_mini_batches_are_multiples(multiple: int) -> None:
     """As fairseq makes them, with a rest that may be split."""
