@@ -19,6 +19,9 @@ from fairseq_adv.data.io import atomic_write
 
 _LAUNCHED = "FAIRSEQ_ADV_LAUNCHED"
 _ERRORS = "TORCHELASTIC_ERROR_FILE"  # of a worker, in torchrun's format
+# Defaults of torchrun's options, from torch 2.13 on; earlier ones don't read them. By its own, SIGUSR1 would
+# kill it, and workers that need more than 30 seconds to end their update and save would be killed.
+_DEFAULTS = {"PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1", "PET_SHUTDOWN_TIMEOUT": "600"}
 
 
 def launch(workers: int, words: Sequence[str]) -> None:
@@ -34,7 +37,9 @@ def launch(workers: int, words: Sequence[str]) -> None:
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[_LAUNCHED] = "1"
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // workers)))
+    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    for name, value in {"OMP_NUM_THREADS": threads, **_DEFAULTS}.items():
+        os.environ.setdefault(name, value)
     try:
         arguments = run.parse_args(list(words))  # type: ignore[no-untyped-call]
         run.run(arguments)  # type: ignore[no-untyped-call]

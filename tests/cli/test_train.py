@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,9 +43,11 @@ from support import (
     write_wsc,
 )
 from token_data import write_spans, write_swag, write_tags
+from torch.distributed import run as torchrun
 
 import fairseq_adv.cli
 from fairseq_adv.cli.data_folder import detect_task, rows_of_an_epoch, task_of
+from fairseq_adv.cli.launcher import launch
 from fairseq_adv.cli.train_command import TrainOptions, count_updates, train_command
 from fairseq_adv.cli.train_log import logged_to
 from fairseq_adv.cli.train_text import next_command
@@ -535,10 +539,15 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("workers", ["1", slow("2")])
-def test_sigterm_saves_a_checkpoint_and_ends_it(
-    data: Path, encoder: Path, tmp_path: Path, workers: str
+@pytest.mark.parametrize(
+    ("workers", "number"),
+    [("1", signal.SIGTERM), slow("2", signal.SIGTERM), slow("2", signal.SIGUSR1)],
+)
+def test_a_signal_saves_a_checkpoint_and_ends_it(
+    data: Path, encoder: Path, tmp_path: Path, workers: str, number: signal.Signals
 ) -> None:
+    if number == signal.SIGUSR1 and "--signals-to-handle" not in torchrun.get_args_parser().format_help():
+        pytest.skip("this torch's torchrun passes no SIGUSR1 on")
     words = [data, "--encoder", encoder, "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "2"]
     words += ["--workers", workers]
     command = [sys.executable, "-m", "fairseq_adv", "train", *map(str, words), "--max-epoch", "5000"]
@@ -548,16 +557,27 @@ def test_sigterm_saves_a_checkpoint_and_ends_it(
     for line in process.stdout:
         said += line
         if "dev accuracy" in line:
-            process.terminate()
+            process.send_signal(number)
             break
     said += process.communicate(timeout=120)[0]  # ends when no worker has the pipe any more
-    assert process.returncode == 143 and "Traceback" not in said, said
+    assert process.returncode == 128 + number and "Traceback" not in said, said
     stopped = re.search(
-        r"stopped by SIGTERM after update (\d+): run the same command again to resume", said.splitlines()[-1]
+        rf"stopped by {number.name} after update (\d+): run the same command again to resume",
+        said.splitlines()[-1],
     )
     state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
     assert stopped and state["optimizer_history"][-1]["num_updates"] == int(stopped[1])
     assert not list((tmp_path / "save").glob("*.tmp"))
+
+
+def test_torchrun_passes_sigusr1_on_and_gives_workers_time_to_save(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+    monkeypatch.setattr(torchrun, "run", found.append)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    launch(2, ["--standalone", "--nproc_per_node", "2", "--no-python", "true"])
+    told = vars(found[0])
+    if "signals_to_handle" in told:  # not in earlier torches
+        assert "SIGUSR1" in told["signals_to_handle"].split(",") and told["shutdown_timeout"] == 600
 
 
 @pytest.mark.parametrize(
