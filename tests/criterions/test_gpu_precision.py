@@ -112,6 +112,6 @@ def test_memory_efficient_fp16_names_the_optimizer_that_has_it(tmp_path: Path) -
     done = run_command("fairseq-train", *args, "--memory-efficient-fp16", "--optimizer", "torch_adamw")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert (
-        "--memory-efficient-fp16: not supported by --optimizer torch_adamw; pass --optimizer adam"
+        "--memory-efficient-bf16: not supported by --optimizer torch_adamw; pass --optimizer adam"
         in (done.stderr.splitlines()[-1])
     )
