@@ -112,6 +112,21 @@ def test_files_that_disagree_about_the_tokens_are_refused(
         tokenizer_for_encoder(folder)
 
 
+def test_accents_are_left_with_upper_case_told_or_not(own: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(own["bert"], tmp_path / "bert"))
+    content, path = json.loads((folder / "tokenizer.json").read_text()), folder / "tokenizer_config.json"
+    named = {**json.loads(path.read_text()), "tokenizer_class": "BertTokenizer", "do_lower_case": False}
+    path.write_text(json.dumps(named))
+    for has in (None, False, True):
+        content["normalizer"].update(lowercase=False, strip_accents=has)
+        (folder / "tokenizer.json").write_text(json.dumps(content))
+        if not has:
+            assert tokenizer_for_encoder(folder)
+            continue
+        with pytest.raises(DataError, match=r"accents is None by default, but strip_accents in .* is True"):
+            tokenizer_for_encoder(folder)
+
+
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_special_tokens_that_no_file_names(own: dict[str, Path], tmp_path: Path, kind: str) -> None:
     """As in bert-base-uncased and roberta-base, whose tokenizer_config.json has two entries."""

@@ -26,7 +26,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import (
     TokenToIds,
     library_errors,
 )
-from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, SETTINGS
+from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, SETTINGS, meaning
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
 _USUAL = {"<unk>": ("[UNK]", "<unk>"), "<mask>": ("[MASK]", "<mask>")}  # where the folder names no token
@@ -173,7 +173,8 @@ def _check_settings(folder: Path, steps: Sequence[Mapping[str, Any]]) -> None:
     ours = [step for step in steps if step["type"] in ("BertNormalizer", "ByteLevel")]
     for key, (name, default) in {"add_prefix_space": ("add_prefix_space", False), **SETTINGS}.items():
         value = told.get(key, default)
-        for has in [step[name] for step in ours if value != step.get(name, value)]:
+        found = [(step[name], step) for step in ours if name in step]
+        for has in [has for has, step in found if meaning(name, has, step) != meaning(name, value, step)]:
             by_default = "" if key in told else " by default"
             raise DataError(
                 f"{path}: {key} is {value!r:.40}{by_default}, but {name} in tokenizer.json is {has!r}. Make "

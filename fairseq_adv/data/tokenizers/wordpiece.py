@@ -112,6 +112,11 @@ def _settings(folder: Path, normalizer: Mapping[str, Any]) -> Dict[str, Optional
     return found
 
 
+def meaning(name: str, value: Any, normalizer: Mapping[str, Any]) -> Any:
+    """What a setting's value does: accents are removed with upper case, unless that is told."""
+    return normalizer.get("lowercase", True) if name == "strip_accents" and value is None else value
+
+
 def wordpiece_options(engine: Any) -> Dict[str, Any]:
     """What determines the tokens beside the vocabulary: the settings of BERT's normalizer, and all of the
     normalizer and pre-tokenizer if they are not those of BERT.
