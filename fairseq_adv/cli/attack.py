@@ -184,19 +184,19 @@ def _attack_words(args: argparse.Namespace) -> None:
 
 def _check_effect(args: argparse.Namespace, settings: Settings) -> None:
     """Raises DataError if an option that is given can't change anything."""
-    of_similarity = [name for name in vars(args) if name.startswith(("similarity", "check_short"))]
-    needed = {
-        name: "needs --similarity-encoder, or does nothing"
-        for name in of_similarity
-        if not args.similarity_encoder
-    }
-    if not {"neighbours", "wordnet", "masked_lm"} & {*settings.sources}:
-        needed["candidates"] = f"--attack {args.attack} doesn't use it"
+    from fairseq_adv.evaluation.word_attacks.resources import LETTERS
+
+    unused = {}
+    if args.similarity_encoder is None:
+        names = [name for name in vars(args) if name.startswith(("similarity", "check_short"))]
+        unused = dict.fromkeys(names, "needs --similarity-encoder. Pass that, too, or leave it out")
+    if LETTERS.keys() >= {*settings.sources}:
+        unused["candidates"] = f"--attack {args.attack} doesn't use it. Leave it out"
     if settings.importance == "delete":
-        needed["unknown_word"] = "--importance delete doesn't use it"
-    for name, why in needed.items():
+        unused["unknown_word"] = "--importance delete doesn't use it. Leave it out"
+    for name, why in unused.items():
         if getattr(args, name) is not None:
-            raise DataError(f"--{name.replace('_', '-')}: {why}. Leave it out.")
+            raise DataError(f"--{name.replace('_', '-')}: {why}.")
 
 
 def _request(args: argparse.Namespace) -> Request:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,22 +57,24 @@ def check_dictionary(data: Path, encoder: Path) -> None:
         )
 
 
-def hugging_face_args(data: Path, encoder: Path) -> dict[str, str]:
+def hugging_face_args(folders: Sequence[Path], encoder: Path) -> dict[str, str]:
     """The arguments for ``fairseq-train`` that name a Hugging Face folder.
 
     Raises:
         DataError: the data was prepared with another tokenizer.
     """
-    ours, theirs = data / FOLDER / "tokenizer.json", encoder / "tokenizer.json"
-    # A corpus has no copy. Its dictionary is rows' numbers, the same for all encoders of a size.
-    made_with = sha256_of(ours) if ours.is_file() else _tokenizer_of(data)
+    theirs = encoder / "tokenizer.json"
     # That of a model that export wrote is the one it was trained with, in other bytes.
     same = [_tokenizer_of(encoder), *([sha256_of(theirs)] if theirs.is_file() else [])]
-    if made_with and made_with not in same:
-        raise DataError(
-            f"{data} was prepared with a different tokenizer than {theirs}: the word ids would be wrong. "
-            f"Prepare it again with --encoder {encoder}"
-        )
+    for data in folders:
+        ours = data / FOLDER / "tokenizer.json"
+        # A corpus has no copy. Its dictionary is rows' numbers, the same for all encoders of a size.
+        made_with = sha256_of(ours) if ours.is_file() else _tokenizer_of(data)
+        if made_with and made_with not in same:
+            raise DataError(
+                f"{data} was prepared with a different tokenizer than {theirs}: the word ids would be wrong. "
+                f"Prepare it again with --encoder {encoder}"
+            )
     longest = [512]
     for name, key in (
         ("config.json", "max_position_embeddings"),

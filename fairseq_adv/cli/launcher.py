@@ -19,8 +19,8 @@ from fairseq_adv.data.io import atomic_write
 
 _LAUNCHED = "FAIRSEQ_ADV_LAUNCHED"
 _ERRORS = "TORCHELASTIC_ERROR_FILE"  # of a worker, in torchrun's format
-# Defaults of torchrun's options, from torch 2.13 on; earlier ones don't read them. By its own, SIGUSR1 would
-# kill it, and workers that need more than 30 seconds to end their update and save would be killed.
+# Defaults of torchrun's options; a torch without these options reads none. By its own, SIGUSR1 would kill it,
+# and workers that need more than 30 seconds to end their update and save would be killed.
 _DEFAULTS = {"PET_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1", "PET_SHUTDOWN_TIMEOUT": "600"}
 
 

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairseq_adv.data.errors import DataError
+
 from .script import VerbParser, json_line, shown_number
 from .shared_options import add_shared
 
@@ -39,7 +41,6 @@ def squad_options(parser: VerbParser) -> None:
 
 
 def squad(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.errors import DataError
     from fairseq_adv.evaluation.span_report import score_file
 
     if args.threshold is not None and args.null_odds is None:

@@ -151,8 +151,7 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, folders: Sequence
             )
         return
     if is_hugging_face(encoder):
-        for data in folders:
-            options.fill(hugging_face_args(data, encoder))
+        options.fill(hugging_face_args(folders, encoder))
         return
     weights, sizes = encoder / "model.pt", encoder / "model_args.txt"
     if not weights.is_file():

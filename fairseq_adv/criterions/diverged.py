@@ -15,9 +15,7 @@ from torch import nn
 
 from fairseq_adv.criterions.logs import Log, on_host
 from fairseq_adv.data.checked_json import is_number
-
-# The loss without perturbation, or that of the first pass: the first of these that is logged.
-CLEAN = ("task_loss", "adv_loss_first", "loss")
+from fairseq_adv.objectives.scores import CLEAN
 
 
 def reason_not_finite(

@@ -10,7 +10,7 @@ from typing import Any
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.special_tokens import special_tokens
-from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, SETTINGS, meaning
+from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, check_settings
 
 # What str.splitlines splits at; the multiple-choice tasks replace it with a space.
 LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
@@ -80,16 +80,10 @@ def check_wordpiece(folder: Path, fast: Mapping[str, Any]) -> None:
     )
     if not _AS_BERT.fullmatch(str(kind)):
         _refuse(folder, name, f"tokenizer_class is {kind!r:.40}")
-    told, normalizer = _settings(folder, "tokenizer_config.json"), fast.get("normalizer") or {}
-    if kind in AS_IT_IS or normalizer.get("type") != "BertNormalizer":
-        return
-    for key, (name, default) in SETTINGS.items():
-        has = normalizer.get(name, default)
-        if key not in told and meaning(name, has, normalizer) != meaning(name, default, normalizer):
-            raise DataError(
-                f"{folder / 'tokenizer_config.json'}: {key} is {default} by default, but {name} in "
-                f"tokenizer.json is {has!r:.40}. Make both what the encoder was trained with"
-            )
+    normalizer = fast.get("normalizer") or {}
+    if kind not in AS_IT_IS and normalizer.get("type") == "BertNormalizer":
+        told = _settings(folder, "tokenizer_config.json")
+        check_settings(folder / "tokenizer_config.json", told, normalizer, told_wins=True)
 
 
 def _settings(folder: Path, name: str) -> dict[str, Any]:

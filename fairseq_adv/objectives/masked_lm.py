@@ -120,7 +120,7 @@ class MaskedLM(Objective):
 
         def perplexity(meters: MetersDict) -> float:
             # Of freelb and the like that of the first pass, as their accuracy: their loss may be a sum.
-            meter = meters[next(name for name in ("task_loss", "adv_loss_first", "loss") if name in meters)]
+            meter = meters[next(name for name in scores.CLEAN if name in meters)]
             return utils.get_perplexity(meter.avg)  # type: ignore[no-any-return, no-untyped-call]
 
         metrics.log_derived("ppl", perplexity)

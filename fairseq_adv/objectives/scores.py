@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 FloatArray = NDArray[np.float64]
+CLEAN = ("task_loss", "adv_loss_first", "loss")
+"""The loss without perturbation, or that of the first pass: the first of these that is logged."""
 
 
 def log_sums(logs: Sequence[dict[str, Any]], names: Iterable[str]) -> None:

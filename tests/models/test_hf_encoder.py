@@ -290,7 +290,7 @@ def test_train_fills_in_as_many_positions_as_the_encoder_has(
         shutil.copyfile(encoder / "config.json", tmp_path / kind / "config.json")
         with torch.device("meta"):
             model = AutoModel.from_config(AutoConfig.from_pretrained(encoder))
-        filled_in = hugging_face_args(tmp_path, tmp_path / kind)["--max-positions"]
+        filled_in = hugging_face_args([tmp_path], tmp_path / kind)["--max-positions"]
         assert filled_in == str(transformers_models.longest_row(model))
 
 

@@ -115,17 +115,17 @@ class MmapIndex:
 
     def count_rows(self, longest: int) -> int:
         """How many rows have at most ``longest`` tokens; reads all lengths."""
-        sizes = np.memmap(self.path, np.int32, "r", LENGTHS_AT, (self.rows,)) if self.rows else np.zeros(0)
-        return sum(
-            int(np.count_nonzero(sizes[begin : begin + _TOGETHER] <= longest))
-            for begin in range(0, self.rows, _TOGETHER)
-        )
+        if not self.rows:
+            return 0
+        sizes = self._lengths()
+        starts = range(0, self.rows, _TOGETHER)
+        return sum(int(np.count_nonzero(sizes[one : one + _TOGETHER] <= longest)) for one in starts)
 
     def is_contiguous(self) -> bool:
         """Whether each row begins where the one before it ends; reads all lengths and starts."""
         if not self.rows:
             return True
-        sizes = np.memmap(self.path, np.int32, "r", LENGTHS_AT, (self.rows,))
+        sizes = self._lengths()
         starts = np.memmap(self.path, np.int64, "r", self.starts_at, (self.rows,))
         address = 0
         for begin in range(0, self.rows, _TOGETHER):
@@ -135,6 +135,9 @@ class MmapIndex:
                 return False
             address = int(ends[-1])
         return True
+
+    def _lengths(self) -> npt.NDArray[np.int32]:
+        return np.memmap(self.path, np.int32, "r", LENGTHS_AT, (self.rows,))
 
 
 def read_index(path: Path, fix: str) -> MmapIndex | None:

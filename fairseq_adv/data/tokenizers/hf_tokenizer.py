@@ -17,7 +17,7 @@ from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 from fairseq_adv.data.checked_json import COUNT, json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import HF_VOCABULARY
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, ROLES
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, ROLES, usual_names
 from fairseq_adv.data.tokenizers.text_to_ids import (
     NO_TEXT,
     CompiledTokenizer,
@@ -26,10 +26,9 @@ from fairseq_adv.data.tokenizers.text_to_ids import (
     TokenToIds,
     library_errors,
 )
-from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, SETTINGS, meaning
+from fairseq_adv.data.tokenizers.wordpiece import AS_IT_IS, check_settings
 
 _OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
-_USUAL = {"<unk>": ("[UNK]", "<unk>"), "<mask>": ("[MASK]", "<mask>")}  # where the folder names no token
 _MOST_WORDS = 2_000_000  # twice what the largest encoder has; a dictionary of more takes long to build
 _LONGER = 10_000  # times; ALBERT's tokenizer has 18 characters for one, others a dozen expressions
 
@@ -163,23 +162,14 @@ def load_engine(folder: Path) -> Any:
 
 
 def _check_settings(folder: Path, steps: Sequence[Mapping[str, Any]]) -> None:
-    """Raises DataError if tokenizer_config.json, which transformers' classes follow, tells other steps; they
-    take their defaults for what it doesn't tell.
-    """
+    """Raises DataError if the tokenizer's class makes other steps than these of its tokenizer.json."""
     path = folder / "tokenizer_config.json"
     told = json_object(path) if path.is_file() else {}
     if told.get("tokenizer_class") in AS_IT_IS:
         return
-    ours = [step for step in steps if step["type"] in ("BertNormalizer", "ByteLevel")]
-    for key, (name, default) in {"add_prefix_space": ("add_prefix_space", False), **SETTINGS}.items():
-        value = told.get(key, default)
-        found = [(step[name], step) for step in ours if name in step]
-        for has in [has for has, step in found if meaning(name, has, step) != meaning(name, value, step)]:
-            by_default = "" if key in told else " by default"
-            raise DataError(
-                f"{path}: {key} is {value!r:.40}{by_default}, but {name} in tokenizer.json is {has!r}. Make "
-                "both what the encoder was trained with"
-            )
+    for step in steps:
+        if step["type"] in ("BertNormalizer", "ByteLevel"):
+            check_settings(path, told, step)
 
 
 def _growth(step: Mapping[str, Any]) -> int:
@@ -251,10 +241,11 @@ def _named(folder: Path, engine: Any, symbol: str) -> Optional[int]:
     if symbol == "<pad>" and (folder / "config.json").is_file():
         number = json_object(folder / "config.json").get("pad_token_id")
         return number if type(number) is int else None
-    special = {
-        str(token): number for number, token in engine.get_added_tokens_decoder().items() if token.special
-    }
-    return next((special[name] for name in _USUAL.get(symbol, ()) if name in special), None)
+    if symbol not in ("<unk>", "<mask>"):
+        return None
+    added = engine.get_added_tokens_decoder().items()
+    special = {str(token): int(number) for number, token in added if token.special}
+    return next((special[name] for name in usual_names(symbol) if name in special), None)
 
 
 def vocabulary_rows(words: int, special: Mapping[str, Optional[int]]) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from fairseq_adv.data.checked_json import json_object
 
@@ -20,10 +20,15 @@ ROLES = {
 }
 """fairseq's symbols -> their keys in the files of Hugging Face's tokenizers."""
 _USUAL = {
-    "gpt2": dict(zip(ROLES, ROLES)),
     "wordpiece": dict(zip(ROLES, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))),
     "albert": dict(zip(ROLES, ("[CLS]", "<pad>", "[SEP]", "<unk>", "[MASK]"))),
+    "gpt2": dict(zip(ROLES, ROLES)),
 }
+
+
+def usual_names(symbol: str) -> List[str]:
+    """What tokenizers call fairseq's symbol, the more usual names first."""
+    return [tokens[symbol] for tokens in _USUAL.values()]
 
 
 def special_tokens(folder: Path, kind: str) -> Dict[str, str]:

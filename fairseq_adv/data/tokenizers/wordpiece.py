@@ -112,9 +112,31 @@ def _settings(folder: Path, normalizer: Mapping[str, Any]) -> Dict[str, Optional
     return found
 
 
-def meaning(name: str, value: Any, normalizer: Mapping[str, Any]) -> Any:
-    """What a setting's value does: accents are removed with upper case, unless that is told."""
-    return normalizer.get("lowercase", True) if name == "strip_accents" and value is None else value
+def check_settings(
+    path: Path, told: Mapping[str, Any], step: Mapping[str, Any], told_wins: bool = False
+) -> None:
+    """Checks a step of tokenizer.json against tokenizer_config.json, which transformers' classes follow.
+
+    Args:
+        path: of tokenizer_config.json.
+        told: its contents; for what it doesn't tell, the classes take their defaults.
+        step: a BertNormalizer or a ByteLevel.
+        told_wins: what is told is not compared, since it overrides the step.
+
+    Raises:
+        DataError: they differ.
+    """
+    for key, (name, default) in {"add_prefix_space": ("add_prefix_space", False), **SETTINGS}.items():
+        value, has = told.get(key, default), step.get(name, default)
+        # Accents are removed with upper case, unless that is told.
+        of_case = step.get("lowercase", True) if name == "strip_accents" else None
+        means = [of_case if one is None else one for one in (value, has)]
+        if name in step and not (told_wins and key in told) and means[0] != means[1]:
+            by_default = "" if key in told else " by default"
+            raise DataError(
+                f"{path}: {key} is {value!r:.40}{by_default}, but {name} in tokenizer.json is {has!r:.40}. "
+                "Make both what the encoder was trained with"
+            )
 
 
 def wordpiece_options(engine: Any) -> Dict[str, Any]:
