@@ -13,26 +13,28 @@ from .train_screen import TrainScreen
 class ShownRun:
     """fairseq's ``main``, shown; picklable, for the workers that fairseq starts."""
 
-    def __init__(self, main: Callable[..., Any], log: str, encoder: str) -> None:
-        self.main, self.log, self.encoder = main, log, encoder
+    def __init__(
+        self, main: Callable[..., Any], log: str, encoder: str, when_loaded: Callable[[], None]
+    ) -> None:
+        self.main, self.log, self.encoder, self.when_loaded = main, log, encoder, when_loaded
         self.logged: AbstractContextManager[None] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _in_a_worker, (self.main, self.log, self.encoder)
+        return _in_a_worker, (self.main, self.log, self.encoder, self.when_loaded)
 
     def __call__(self, cfg: Any, **options: Any) -> Any:
         from fairseq.distributed.utils import is_master
 
         if not is_master(cfg.distributed_training):
             return self.main(cfg, **options)
-        with TrainScreen(self.log, self.encoder) as screen:
+        with TrainScreen(self.log, self.encoder, self.when_loaded) as screen:
             result = self.main(cfg, **options)
             screen.end()
         return result
 
 
-def _in_a_worker(main: Callable[..., Any], log: str, encoder: str) -> ShownRun:
-    run = ShownRun(main, log, encoder)
-    run.logged = logged_to(log)  # for as long as the worker lives
+def _in_a_worker(*words: Any) -> ShownRun:
+    run = ShownRun(*words)
+    run.logged = logged_to(run.log)  # for as long as the worker lives
     run.logged.__enter__()
     return run

@@ -21,6 +21,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -113,14 +114,13 @@ def _train(args: argparse.Namespace) -> None:
         if is_first:
             print(shlex.join([*launcher, program, *command]))
         return
-    if is_first and not options.has("--no-save"):
-        _save_tokenizer(Path(args.data.split(":")[0]), options)
     if launcher:
         encoder = [] if args.encoder is None else ["--encoder", str(args.encoder)]
         words = [sys.executable, "-m", "fairseq_adv", "train", args.data, *encoder, *args.own, *more]
         launch(args.workers, [*launcher[1:], "--no-python", *words])
         return
-    _run(command, options.value("--log-file"), str(args.encoder or options.value("--arch")))
+    when_loaded = partial(_save_tokenizer, Path(args.data.split(":")[0]), options)
+    _run(command, options.value("--log-file"), str(args.encoder or options.value("--arch")), when_loaded)
 
 
 def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
@@ -134,11 +134,16 @@ def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]
 
 
 def _save_tokenizer(data: Path, options: TrainOptions) -> None:
-    """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes."""
+    """Copies the data's tokenizer next to the checkpoints, atomically, unless the run resumes.
+
+    Called when the folder is this run's: another one may be training there.
+    """
     from fairseq_adv.data.io import atomic_folder
     from fairseq_adv.data.tokenizers import FOLDER
     from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 
+    if options.has("--no-save"):
+        return
     save = Path(os.path.abspath(options.value("--save-dir")))
     target, source = save / FOLDER, data / FOLDER
     is_new = options.has("--allow-changed-options", *OTHER_STARTS)
@@ -157,7 +162,7 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run
 
 
-def _run(command: list[str], log: str, encoder: str) -> None:
+def _run(command: list[str], log: str, encoder: str, when_loaded: Callable[[], None]) -> None:
     """Runs ``fairseq-train`` in this process, with its log in a file."""
     import fairseq_cli.train
     from fairseq.distributed import utils
@@ -165,7 +170,7 @@ def _run(command: list[str], log: str, encoder: str) -> None:
     call_main = utils.call_main
 
     def call_shown(cfg: Any, main: Callable[..., Any], **options: Any) -> Any:
-        return call_main(cfg, ShownRun(main, log, encoder), **options)
+        return call_main(cfg, ShownRun(main, log, encoder, when_loaded), **options)
 
     shown = mock.patch.object(utils, "call_main", call_shown)
     sys.argv = ["fairseq-train", *command]

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -54,11 +54,12 @@ class TrainScreen(logging.Handler):
     Args:
         log: the file with everything else.
         encoder: its name for the first line.
+        when_loaded: called when no other run has the folder, and the checkpoint there, if any, is this run's.
     """
 
-    def __init__(self, log: str, encoder: str) -> None:
+    def __init__(self, log: str, encoder: str, when_loaded: Callable[[], None]) -> None:
         super().__init__(logging.INFO)
-        self._log, self._encoder = log, encoder
+        self._log, self._encoder, self._when_loaded = log, encoder, when_loaded
         self._warnings: list[str] = []
         self._told: set[str] = set()
         self._patches = ExitStack()
@@ -80,6 +81,7 @@ class TrainScreen(logging.Handler):
 
         def loaded(cfg: Any, trainer: Trainer, **options: Any) -> Any:
             extra, epoch_itr = load(cfg, trainer, **options)
+            self._when_loaded()
             self.begin(trainer, extra, epoch_itr)
             return extra, epoch_itr
 
@@ -182,8 +184,10 @@ class TrainScreen(logging.Handler):
             return
         name, self._told_at = saving.best_checkpoint_metric, self._trainer.get_num_updates()
         score = score_of(stats, name)
-        is_best = self._best is None or math.isnan(self._best) or (
-            score >= self._best if saving.maximize_best_checkpoint_metric else score <= self._best
+        is_best = (
+            self._best is None
+            or math.isnan(self._best)
+            or (score >= self._best if saving.maximize_best_checkpoint_metric else score <= self._best)
         )
         if is_best:
             self._best, self._best_epoch = score, self._epoch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import logging
@@ -536,6 +537,20 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     assert "(--adv-steps: 3 -> 2)" in other.stderr and "Traceback" not in other.stderr + other.stdout
     assert (save / "checkpoint_last.pt").read_bytes() == before
     assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
+
+
+def test_a_run_that_is_refused_leaves_the_tokenizer_of_the_one_at_work(
+    data: Path, encoder: Path, tmp_path: Path
+) -> None:
+    """Before its first checkpoint nothing else tells that there is one."""
+    for folder in (shutil.copytree(data, tmp_path / "bin"), tmp_path / "save"):
+        (folder / "tokenizer").mkdir(parents=True)
+        (folder / "tokenizer" / "vocab.txt").write_text(f"{folder.name}\n")
+    with open(tmp_path / "save" / ".running", "w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        done = verb(tmp_path / "bin", "--encoder", encoder, "--save-dir", tmp_path / "save", *QUICK)
+    assert done.returncode == 2 and "another run is writing its checkpoints there" in done.stderr
+    assert (tmp_path / "save" / "tokenizer" / "vocab.txt").read_text() == "save\n"
 
 
 @pytest.mark.timing

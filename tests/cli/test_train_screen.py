@@ -11,12 +11,15 @@ import struct
 import subprocess
 import sys
 import termios
+from functools import partial
 from pathlib import Path
 
 import pytest
 from support import build, start_command, train_args, write_corpus, write_task
 
 from fairseq_adv.cli.shown_run import ShownRun
+from fairseq_adv.cli.train import _save_tokenizer
+from fairseq_adv.cli.train_command import TrainOptions
 from fairseq_adv.cli.train_text import count_all_updates, shown_time
 from fairseq_adv.evaluation.run_logs import log_lines
 
@@ -146,7 +149,8 @@ def test_only_the_first_worker_speaks(data: Path, tmp_path: Path) -> None:
 def test_a_worker_of_fairseqs_own_logs_to_the_file(tmp_path: Path) -> None:
     """Each is a new process, which unpickles what it runs."""
     path = tmp_path / "a" / "train.log"
-    told = pickle.dumps(ShownRun(shown_time, str(path), "minilm"))
+    when_loaded = partial(_save_tokenizer, tmp_path, TrainOptions([]))
+    told = pickle.dumps(ShownRun(shown_time, str(path), "minilm", when_loaded))
     code = (
         "import logging, pickle, sys; logging.basicConfig(stream=sys.stdout, level='INFO'); "
         f"run = pickle.loads({told!r}); logging.info('hello'); print(run.encoder, run.main(60))"
