@@ -56,8 +56,7 @@ def predict(trained: Trained, split: str) -> tuple[Any, dict[str, float]]:
 def under_attack(trained: Trained, radius: float) -> dict[str, list[float]]:
     """The rows of each mini-batch, and how many answers stay right."""
     how = Attack(radius, radius / 4, STEPS, relative=True, loss="margin")
-    batches = trained.batches("attack", BLOCK)
-    found = [attack(trained.model, trained.objective, [sample], how) for sample in batches]
+    found = [attack(trained.model, trained.objective, [one], how) for one in trained.batches("attack", BLOCK)]
     return {"rows": [one.examples for one in found], "right": [one.perturbed_correct for one in found]}
 
 

@@ -91,9 +91,7 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
 
 
 def append(record: Record, answers: Mapping[str, Any], folder: Path) -> None:
-    """Writes a cell's probabilities, and then adds its line to the task's file, both atomically. The first
-    record of a cell stays.
-    """
+    """Writes a cell's probabilities, then its line in the task's file. The first record of a cell stays."""
     path = folder / f"{record['task']}.jsonl"
     with FileLock(f"{path}.lock"):
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
@@ -120,10 +118,8 @@ def read_arrays(path: Path, *names: str) -> list[Any]:
         with np.load(path, allow_pickle=False) as file:
             return [file[name] for name in names]
     except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        reason = str(error).splitlines()[0]
-        raise DataError(
-            f"{path}: missing or damaged ({reason}). Restore it, or delete its record."
-        ) from error
+        told = f"missing or damaged ({str(error).splitlines()[0]}). Restore it, or delete its record."
+        raise DataError(f"{path}: {told}") from error
 
 
 def keep_rows(task: str, data: Data, folder: Path) -> None:

@@ -28,7 +28,8 @@ from fairseq_adv.evaluation.calibration import expected_calibration_error
 FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
 NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
 COMPARED = PRIMARY[1:]
-COLUMNS = [(name, more) for more in ("", " at equal learning rates") for name in COMPARED]
+RATES = ("", " at equal learning rates")
+COLUMNS = [(name, more) for more in RATES for name in COMPARED]
 PRICE = "training time, × `standard`"
 Counts = Callable[[Record], Optional[Floats]]
 
@@ -103,8 +104,7 @@ def has_collapsed(found: Any) -> bool:  # more than 99 % of a model's answers ar
 
 
 def all_classes(found: Any) -> Any:
-    given = found.astype(np.float64)
-    return np.concatenate([given, 1 - given.sum(1, keepdims=True)], axis=1)
+    return np.column_stack([given := found.astype(np.float64), 1 - given.sum(1)])
 
 
 def right_or_wrong(right: Any) -> Floats:
@@ -154,12 +154,8 @@ def summary(results: Results) -> list[str]:
     rows = [[f"`{n}`{more}", *some, results.price(n)] for (n, more), some in zip(COLUMNS, columns)]
     heads = [f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"]]
     heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, PRICE]
-    return [
-        *lines,
-        "## Under attack, and on other texts (secondary)",
-        "",
-        *markdown(["method", *heads], rows),
-    ]
+    lines += ["## Under attack, and on other texts (secondary)", ""]
+    return lines + markdown(["method", *heads], rows)
 
 
 def elsewhere(results: Results, name: str, base: Optional[int]) -> list[Optional[Gain]]:
@@ -173,12 +169,15 @@ def elsewhere(results: Results, name: str, base: Optional[int]) -> list[Optional
 
 def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
-    found = [(name, [results.gain(task, name) for task in GRID["secondary"]]) for name in grid.OTHERS]
-    rows = [[f"`{name}`", *map(shown, some), results.price(name)] for name, some in found]
+    tasks, rows = GRID["secondary"], []
+    for name in grid.OTHERS:
+        bases = None, grid.control(name, results.chosen)
+        some = [shown(results.gain(task, name, base)) for task in tasks for base in bases]
+        rows.append([f"`{name}`", *some, results.price(name)])
     plain = {results.chosen["standard"], *(grid.control(name, results.chosen) for name in COMPARED)}
     compared = dict.fromkeys([*(("standard", number) for number in sorted(plain)), *results.chosen.items()])
-    lines = ["## Other methods: gain over `standard` (secondary)", ""]
-    lines += markdown(["method", *GRID["secondary"], PRICE], rows)
+    heads = ["method", *(task + more for task in tasks for more in RATES), PRICE]
+    lines = ["## Other methods: gain over `standard` (secondary)", "", *markdown(heads, rows)]
     for task in TASKS:
         rows = [scores(results, task, *one) for one in compared if results.of(task, *one)]
         heads = ["method, rate", "seeds", "collapsed", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
