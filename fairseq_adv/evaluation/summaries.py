@@ -65,6 +65,7 @@ class Summary:
     # of a mean over seeds: half the width of the 95 % interval of score, loss, each attack's two numbers
     halves: list[float] = field(default_factory=list)
     split: str = "valid"  # the one validated first
+    data: str = ""  # the folder that it is of
 
 
 def summarise(
@@ -77,7 +78,7 @@ def summarise(
     """Summarises a run's ``--save-dir``: from its train.log, or without one from its checkpoints.
 
     An attack's result is stored in ``attack-EPSILON.json`` next to the checkpoint and reused for the same
-    attack on the same file.
+    attack on the same files. With attacks, the score is that of the checkpoint, not the best one.
 
     Args:
         metric: the score; ``None``: the run's own ``--best-checkpoint-metric``, or one that it logged.
@@ -87,11 +88,11 @@ def summarise(
         FileNotFoundError: there is no checkpoint to attack.
     """
     if (folder / LOG).is_file():
-        summary = _from_log(folder, metric)
+        summary = _from_log(folder, metric, is_attacked=bool(attacks))
     else:
         with reported_as_data_error(folder):
             summary = _from_checkpoints(folder, metric)
-    found = [_attack_once(folder, summary.split, how, batches, precision) for how in attacks]
+    found = [_attack_once(folder, summary, how, batches, precision) for how in attacks]
     # A regression has no accuracy.
     summary.attacked = [
         (means["perturbed_loss"], means.get("perturbed_accuracy", math.nan)) for means in found
@@ -101,7 +102,7 @@ def summarise(
     return summary
 
 
-def _from_log(folder: Path, metric: str | None) -> Summary:
+def _from_log(folder: Path, metric: str | None, is_attacked: bool) -> Summary:
     path = folder / LOG
     log = read_log(path, is_validated=False, is_trained=False)
     criterion, saving = logged_options(path, "criterion"), logged_options(path, "checkpoint")
@@ -110,6 +111,7 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     summary = Summary(
         folder.resolve().name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(name),
         split=_first(logged_options(path, "dataset").get("valid_subset", "valid")),
+        data=logged_options(path, "task").get("data", ""),
     )  # fmt: skip
     summary.seed, summary.setting = seed_and_setting(logged_configuration(path))
     scored = [values for values in log.valid if name in values]
@@ -123,9 +125,10 @@ def _from_log(folder: Path, metric: str | None) -> Summary:
     summary.train_losses = [(values["num_updates"], loss_nats(values)) for values in trained]
     summary.updates = int(max((line.updates for line in log_lines(path)), default=0))
     if scored:
-        highest = saving["maximize_best_checkpoint_metric"] == "True" if name == own else name not in LOWER
+        by = own if is_attacked and own in scored[-1] else name
+        highest = saving["maximize_best_checkpoint_metric"] == "True" if by == own else by not in LOWER
         unsaved = unsaved_updates(path)  # of models that are gone, as at --validate-interval-updates
-        best = _best([one for one in scored if one["num_updates"] not in unsaved] or scored, name, highest)
+        best = _best([one for one in scored if one["num_updates"] not in unsaved] or scored, by, highest)
         summary.epoch, summary.loss = best.get("epoch", math.nan), loss_nats(best)
         summary.score = best[name] * unit(name) if summary.metric else math.nan
     # fairseq rounds updates a second to two digits, and words a second and an update to one.
@@ -153,8 +156,8 @@ def unit(name: str) -> float:
     return math.log(2) if name in IN_BITS else 1.0
 
 
-def _first(splits: str) -> str:
-    return splits.split(",")[0]
+def _first(words: str, separator: str = ",") -> str:
+    return words.split(separator)[0]
 
 
 def _not_loss(name: str) -> str:
@@ -181,7 +184,7 @@ def _from_checkpoints(folder: Path, metric: str | None) -> Summary:
     own = str(getattr(saving, "best_checkpoint_metric", "loss"))
     summary = Summary(
         folder.resolve().name, criterion.get("_name", ""), sizes(criterion), metric=_not_loss(metric or own),
-        split=_first(str(best["cfg"].dataset.valid_subset)),
+        split=_first(str(best["cfg"].dataset.valid_subset)), data=str(best["cfg"].task.data),
     )  # fmt: skip
     summary.seed, summary.setting = seed_and_setting(str(best["cfg"]))
     history = last.get("optimizer_history") or [{}]
@@ -259,12 +262,13 @@ def _is_number(text: str) -> bool:
 
 
 def _attack_once(
-    folder: Path, split: str, how: Attack, batches: int | None, precision: str
+    folder: Path, run: Summary, how: Attack, batches: int | None, precision: str
 ) -> dict[str, float]:
-    checkpoint = folder / BEST
-    made_from: dict[str, Any] = {"attack": asdict(how), "data": None, "batches": batches, **stamp(checkpoint)}
+    checkpoint, split = folder / BEST, run.split
+    files = sorted(Path(_first(run.data, ":")).rglob(f"{split}.*")) if run.data else ()
+    rows = {str(path): stamp(path) for path in files}
+    made_from: dict[str, Any] = {"attack": asdict(how), "data": rows, "batches": batches, **stamp(checkpoint)}
     name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
-    # Without what is usual, and with "data", as earlier versions wrote it.
     if split != "valid":
         made_from["split"] = split
     if precision != "fp32":
@@ -296,7 +300,7 @@ def cached(
 
 
 def stamp(file: Path) -> dict[str, int]:
-    """Size and time of a checkpoint, to distinguish it from another of the same name.
+    """Size and time of a file, to distinguish it from another of the same name.
 
     Raises:
         FileNotFoundError: there is no such file.

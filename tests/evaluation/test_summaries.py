@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 from pathlib import Path
@@ -202,6 +203,58 @@ def test_an_attack_is_kept(runs: Path) -> None:
     other = Attack(epsilon=0.5, step_size=0.2, steps=2)
     assert summarise(runs / "freelb", attacks=[other]).loss == first.loss  # another attack is measured
     kept.unlink()
+
+
+def test_a_kept_attack_is_of_the_same_data(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the split's files; data may be prepared again into the same folder. With a log, and without."""
+    folder = shutil.copytree(runs / "freelb", tmp_path / "freelb")
+    shutil.copytree(runs / "data", tmp_path / "data")
+    (folder / "train.log").write_text(
+        (folder / "train.log").read_text().replace(str(runs / "data"), str(tmp_path / "data"))
+    )
+    state = torch.load(folder / "checkpoint_best.pt", weights_only=False)
+    state["cfg"]["task"]["data"] = str(tmp_path / "data")
+    torch.save(state, folder / "checkpoint_best.pt")
+    calls: list[str] = []
+
+    def attack(path: str, how: Attack, **_: Any) -> dict[str, float]:
+        calls.append(path)
+        return {"loss": 0.5, "perturbed_loss": 1.0}
+
+    monkeypatch.setattr("fairseq_adv.evaluation.summaries.attack_checkpoint", attack)
+
+    def measured(touched: str) -> int:
+        """How often two calls attack after these files have changed."""
+        before = len(calls)
+        for path in (tmp_path / "data").rglob(f"{touched}.*"):
+            os.utime(path, ns=(before, before))
+        for _ in range(2):
+            summarise(folder, attacks=[HOW])
+        return len(calls) - before
+
+    assert [measured(name) for name in ("train", "train", "valid")] == [1, 0, 1]
+    (folder / "train.log").unlink()
+    assert [measured(name) for name in ("train", "valid")] == [0, 1]
+
+
+def test_the_score_beside_an_attack_is_that_of_the_attacked_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the checkpoint is chosen by the loss, the best accuracy may be another epoch's."""
+    lines = [valid(10, accuracy=80, loss=1), valid(20, accuracy=90, loss=2)]
+    folder = write_log(tmp_path / "a", *lines, best="loss")
+    log = (folder / "train.log").read_text()
+    (folder / "train.log").write_text(log.replace("checkpoint_metric': True", "checkpoint_metric': False"))
+    (folder / "checkpoint_best.pt").write_bytes(b"")
+    monkeypatch.setattr(
+        "fairseq_adv.evaluation.summaries.attack_checkpoint",
+        lambda *_, **__: {"loss": 0.5, "perturbed_loss": 1.0},
+    )
+    assert summarise(folder).score == 90
+    found = summarise(folder, attacks=[HOW])
+    assert (found.score, found.epoch, found.metric) == (80, 1, "accuracy")
 
 
 def test_the_clean_loss_is_the_one_that_fairseq_validated(runs: Path) -> None:
