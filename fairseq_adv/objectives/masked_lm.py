@@ -109,12 +109,15 @@ class MaskedLM(Objective):
         return self.batch_cache(sample).size  # type: ignore[no-any-return]
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
-        right = predictions.detach().argmax(dim=-1) == self.batch_cache(sample).targets
-        return {"ntargets": self.sample_size(sample), "ncorrect": right.sum()}
+        highest, words = predictions.detach().max(dim=-1)  # NaN if one of them is
+        right = words == self.batch_cache(sample).targets
+        size = self.sample_size(sample)
+        return {"ntargets": size, "ncorrect": right.sum(), "nnan": highest.isnan().sum()}
 
     @staticmethod
     def reduce_metrics(logging_outputs: list[dict[str, Any]]) -> None:
         """Logs ``ppl``, the perplexity of the task's loss only, and ``accuracy`` at the masked positions."""
+        scores.log_sums(logging_outputs, ["nnan"])
         if not scores.log_accuracy(logging_outputs):
             return
 
