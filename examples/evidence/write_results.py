@@ -86,8 +86,9 @@ class Results:
 
     def price(self, method: str) -> str:
         """CPU time of a training on movie reviews as a multiple of that of ``standard``: see the README."""
-        ours, theirs = (self.of(grid.MOVIES, name) for name in (method, "standard"))
-        pairs = [(ours[seed], theirs[seed]) for seed in ours.keys() & theirs.keys()]
+        ours, every = self.of(grid.MOVIES, method), range(len(grid.settings("standard")))
+        theirs = [self.of(grid.MOVIES, "standard", setting) for setting in every]  # a rate costs no time
+        pairs = [(one, some[seed]) for seed, one in ours.items() for some in theirs if seed in some]
         alike = [(a, b) for a, b in pairs if a["starts"] == b["starts"] == 1 and a["machine"] == b["machine"]]
         ratios = [a["cpu_seconds"] / b["cpu_seconds"] for a, b in alike]
         return f"{statistics.median(ratios):.1f}" if ratios else ""
@@ -169,15 +170,19 @@ def elsewhere(results: Results, name: str, base: Optional[int]) -> list[Optional
 
 def details(results: Results) -> list[str]:
     """DETAILS.md, between the markers."""
-    tasks, rows = GRID["secondary"], []
-    for name in grid.OTHERS:
-        bases = None, grid.control(name, results.chosen)
-        some = [shown(results.gain(task, name, base)) for task in tasks for base in bases]
-        rows.append([f"`{name}`", *some, results.price(name)])
-    plain = {results.chosen["standard"], *(grid.control(name, results.chosen) for name in COMPARED)}
-    compared = dict.fromkeys([*(("standard", number) for number in sorted(plain)), *results.chosen.items()])
-    heads = ["method", *(task + more for task in tasks for more in RATES), PRICE]
-    lines = ["## Other methods: gain over `standard` (secondary)", "", *markdown(heads, rows)]
+    plain = sorted({results.chosen["standard"], *(grid.control(name, results.chosen) for name in COMPARED)})
+    compared = dict.fromkeys([*(("standard", number) for number in plain), *results.chosen.items()])
+    lines: list[str] = []
+    own: list[tuple[str, str, Any]] = [(task, task, None) for task in GRID["secondary"]]
+    further = [(n, grid.MOVIES, partial(results.further, n)) for n in TASKS[grid.MOVIES].further]
+    for title, columns in (("", own), (", on other texts", further)):
+        lines += [f"## Other methods{title}: gain over `standard` (secondary)", ""]
+        rows = []
+        for name in grid.OTHERS:
+            bases = None, grid.control(name, results.chosen)
+            found = [results.gain(task, name, base, what) for _, task, what in columns for base in bases]
+            rows.append([f"`{name}`", *map(shown, found), results.price(name)])
+        lines += markdown(["method", *(head + more for head, *_ in columns for more in RATES), PRICE], rows)
     for task in TASKS:
         rows = [scores(results, task, *one) for one in compared if results.of(task, *one)]
         heads = ["method, rate", "seeds", "collapsed", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
@@ -203,8 +208,7 @@ def scores(results: Results, task: str, method: str, setting: int) -> list[str]:
     ]
     attacks = ([under_attack(radius, one) for one in found] for radius in GRID["radii"])
     numbers += [[float(gains.score(one.sum(0))) for one in some if one is not None] for some in attacks]
-    digits = (2, 3, 3, 3, 1, 1, 1)
-    means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
+    means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, "2333111")]
     name = f"`{method}`, {grid.settings(method)[setting][0]:g}"
     return [name, str(len(found)), str(sum(has_collapsed(said) for said, _ in each)), *means]
 
@@ -273,9 +277,5 @@ def write(options: argparse.Namespace) -> None:
         write_between(options.pages / f"{page}.md", "\n".join(lines(results) if results.records else [NONE]))
 
 
-def main() -> int:
-    return exit_status(lambda: write(parser().parse_args()))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(lambda: write(parser().parse_args())))
