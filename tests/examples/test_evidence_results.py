@@ -262,10 +262,22 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
     assert over_controls != [float(row[1].split(" ± ")[0]) for row in [told, *of_tasks]]
     assert "one class): `standard` 0 of 48, `freelb` 0 of 48, `pgd` 0 of 48." in text
     assert "| `noise`, " in details and "| chosen |" in details
+    noise = [row for row in table_rows(details) if row[0] == "`noise`"][:2]  # its tasks, and other texts
+    assert "products at equal learning rates | tweets |" in details
+    for _, *gained, price in noise:
+        assert "" not in gained and price == "1.0"
+        assert gained[0] != gained[1] and gained[2] != gained[3], "another standard"
     figures = {path.name: path.read_bytes() for path in folder.glob("gain.*g")}
     assert sorted(figures) == ["gain.svg"]
     assert write(folder) == text, "the same records make the same pages"
     assert figures == {path.name: path.read_bytes() for path in folder.glob("gain.*g")}
+    elsewhere = folder / "records" / "movie-reviews.jsonl"
+    lines = elsewhere.read_text().splitlines(keepends=True)
+    own = f'"movie-reviews-standard-{pages.Results(folder / "records").chosen["standard"]}-'
+    elsewhere.write_text("".join(x.replace('"1 GHz"', '"2 GHz"') if own in x else x for x in lines))
+    write(folder)
+    again = [row[-1] for row in table_rows((folder / "DETAILS.md").read_text()) if row[0] == "`noise`"]
+    assert again[:2] == ["1.0", "1.0"], "a learning rate costs no time, so any run of standard will do"
 
 
 def test_answers_that_are_missing_are_named(folder: Path) -> None:
