@@ -117,7 +117,7 @@ def _save_and_leave(
 ) -> Any:  # fmt: skip
     losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     asked = _Stop.all_sent if trainer.data_parallel_world_size > 1 else _Stop.sent
-    is_last = end_of_epoch and _was_last(cfg, epoch_itr)
+    is_last = end_of_epoch and (_was_last(cfg, epoch_itr) or trainer.get_lr() <= cfg.optimization.stop_min_lr)
     if not is_done and (is_last or asked > 0):  # a tensor, so read only after the update
         if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
             checkpoint_utils.save_checkpoint(

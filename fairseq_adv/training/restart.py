@@ -52,6 +52,8 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     limits = trainer.cfg.optimization
     is_over = updates >= (limits.max_update or math.inf)
     is_over |= position.get("epoch", 1) > (limits.max_epoch or math.inf)
+    is_over |= 0 < limits.stop_time_hours < extra.get("previous_training_time", 0) / 3600
+    is_over |= 0 < saving.patience <= extra.get("patience", {}).get("num_runs", 0)
     changes, path = compare(there, trainer.cfg, is_over), _path(trainer)
     is_named = saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once
     if changes.refused and not is_allowed:

@@ -236,15 +236,20 @@ def test_without_the_optimizers_state_only_a_finished_run_starts_again(
     """fairseq would begin the optimizer and the schedule anew, in the middle of the data."""
     state = torch.load(saved / "checkpoint_last.pt")
     del state["last_optimizer_state"]
+    state["extra_state"] |= {"previous_training_time": 7200.0, "patience": {"best": 0.5, "num_runs": 3}}
     own = tmp_path / "own"
     own.mkdir()
     for path in (own / "checkpoint_last.pt", tmp_path / "model.pt"):
         torch.save(state, path)
-    with pytest.raises(DataError, match=rf"^{own}/checkpoint_last\.pt has no optimizer's state \(--no-save"):
-        load(freelb(data, own), own)
+    for goes_on in ([], ["--patience", "4"], ["--stop-time-hours", "3"]):
+        told = rf"^{own}/checkpoint_last\.pt has no optimizer's state \(--no-save"
+        with pytest.raises(DataError, match=told):
+            load(freelb(data, own, *goes_on), own)
     start = str(tmp_path / "model.pt")
     for save, more, updates in (
         (own, ["--max-update", "1"], 1),
+        (own, ["--patience", "3"], 1),
+        (own, ["--stop-time-hours", "1"], 1),
         (own, ["--reset-optimizer"], 0),
         (tmp_path, ["--restore-file", start], 0),
         (tmp_path, ["--continue-once", start], 0),

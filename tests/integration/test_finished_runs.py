@@ -53,10 +53,19 @@ def test_each_way_to_end_is_told(tmp_path: Path, more: list[str], told: str) -> 
     assert "nothing left to do" in fewer.stdout and not logged(fewer, "train_inner")
 
 
-def test_the_end_is_saved_whatever_the_interval(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "limits",
+    [
+        ["--max-epoch", "3"],
+        slow(["--lr-scheduler", "polynomial_decay", "--total-num-update", "6", "--stop-min-lr", "0",
+              "--max-epoch", "9"]),
+    ],
+    ids=["epochs", "rate"],
+)  # fmt: skip
+def test_the_end_is_saved_whatever_the_interval(tmp_path: Path, limits: list[str]) -> None:
     """fairseq saves after the second of three epochs, and would make the third at each start."""
     data, save = write_task(tmp_path / "data", train=8), tmp_path / "save"
-    args = train_args(data, save, "standard", "--save-interval", "2", "--max-epoch", "3")
+    args = train_args(data, save, "standard", "--save-interval", "2", *limits)
     first = fairseq_train(*args)
     state = torch.load(save / "checkpoint_last.pt")
     assert state["optimizer_history"][-1]["num_updates"] == 6
