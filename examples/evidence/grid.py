@@ -128,6 +128,5 @@ def cells(records: Mapping[str, Record]) -> list[Cell]:
 
 
 def control(method: str, setting: Mapping[str, int]) -> int:
-    """The setting of ``standard`` with the learning rate of a method's setting; -1: it has none."""
-    rates, own = [lr for lr, _ in settings("standard")], settings(method)[setting[method]][0]
-    return rates.index(own) if own in rates else -1
+    """The setting of ``standard`` with the learning rate of a method's setting."""
+    return [lr for lr, _ in settings("standard")].index(settings(method)[setting[method]][0])

@@ -86,8 +86,8 @@ class Results:
 
     def price(self, method: str) -> str:
         """CPU time of a training on movie reviews as a multiple of that of ``standard``: see the README."""
-        ours, every = self.of(grid.MOVIES, method), range(len(grid.settings("standard")))
-        theirs = [self.of(grid.MOVIES, "standard", setting) for setting in every]  # a rate costs no time
+        ours, rates = self.of(grid.MOVIES, method), range(len(grid.settings("standard")))
+        theirs = [self.of(grid.MOVIES, "standard", rate) for rate in rates]  # a rate costs no time
         pairs = [(one, some[seed]) for seed, one in ours.items() for some in theirs if seed in some]
         alike = [(a, b) for a, b in pairs if a["starts"] == b["starts"] == 1 and a["machine"] == b["machine"]]
         ratios = [a["cpu_seconds"] / b["cpu_seconds"] for a, b in alike]
@@ -105,7 +105,8 @@ def has_collapsed(found: Any) -> bool:  # more than 99 % of a model's answers ar
 
 
 def all_classes(found: Any) -> Any:
-    return np.column_stack([given := found.astype(np.float64), 1 - given.sum(1)])
+    given = found.astype(np.float64)
+    return np.column_stack([given, 1 - given.sum(1)])
 
 
 def right_or_wrong(right: Any) -> Floats:
@@ -153,10 +154,9 @@ def summary(results: Results) -> list[str]:
     lines += [f"![Gain by task and method, with its price]({FIGURE}.svg)", ""] if results.has_gain else []
     columns = [map(shown, elsewhere(results, *pair)) for pair in results.pairs]
     rows = [[f"`{n}`{more}", *some, results.price(n)] for (n, more), some in zip(COLUMNS, columns)]
-    heads = [f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"]]
+    heads = ["method", *(f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"])]
     heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, PRICE]
-    lines += ["## Under attack, and on other texts (secondary)", ""]
-    return lines + markdown(["method", *heads], rows)
+    return [*lines, "## Under attack, and on other texts (secondary)", "", *markdown(heads, rows)]
 
 
 def elsewhere(results: Results, name: str, base: Optional[int]) -> list[Optional[Gain]]:
@@ -208,7 +208,8 @@ def scores(results: Results, task: str, method: str, setting: int) -> list[str]:
     ]
     attacks = ([under_attack(radius, one) for one in found] for radius in GRID["radii"])
     numbers += [[float(gains.score(one.sum(0))) for one in some if one is not None] for some in attacks]
-    means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, "2333111")]
+    digits = (2, 3, 3, 3, 1, 1, 1)
+    means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
     name = f"`{method}`, {grid.settings(method)[setting][0]:g}"
     return [name, str(len(found)), str(sum(has_collapsed(said) for said, _ in each)), *means]
 

@@ -156,8 +156,8 @@ def unit(name: str) -> float:
     return math.log(2) if name in IN_BITS else 1.0
 
 
-def _first(words: str, separator: str = ",") -> str:
-    return words.split(separator)[0]
+def _first(splits: str) -> str:
+    return splits.split(",")[0]
 
 
 def _not_loss(name: str) -> str:
@@ -265,14 +265,13 @@ def _attack_once(
     folder: Path, run: Summary, how: Attack, batches: int | None, precision: str
 ) -> dict[str, float]:
     checkpoint, split = folder / BEST, run.split
-    files = sorted(Path(_first(run.data, ":")).rglob(f"{split}.*")) if run.data else ()
-    rows = {str(path): stamp(path) for path in files}
-    made_from: dict[str, Any] = {"attack": asdict(how), "data": rows, "batches": batches, **stamp(checkpoint)}
+    files = sorted(Path(run.data.split(":")[0]).rglob(f"{split}.*")) if run.data else ()
+    made_from = {
+        "attack": asdict(how), "data": {str(path): stamp(path) for path in files}, "batches": batches,
+        "split": split, "precision": precision, **stamp(checkpoint),
+    }  # fmt: skip
     name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
-    if split != "valid":
-        made_from["split"] = split
-    if precision != "fp32":
-        made_from["precision"], name = precision, f"{name}-{precision}"
+    name += f"-{precision}" if precision != "fp32" else ""
     return cached(
         folder / f"{name}.json",
         made_from,

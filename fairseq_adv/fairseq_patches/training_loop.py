@@ -24,7 +24,7 @@ from fairseq_adv.fairseq_patches.workers import end_all
 _TRAIN = "fairseq_cli.train"
 _LOGGERS = (_TRAIN, "fairseq.logging.progress_bar")
 _COUNTED = ("best", "num_runs")  # attributes of fairseq_cli.train.should_stop_early
-_KEY = "patience"  # where a checkpoint's extra_state has them
+PATIENCE = "patience"  # where a checkpoint's extra_state has them
 _remarks: list[str] = []  # that of the last epoch
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def _load_and_report(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -
         return extra, epoch_itr
     stopping = _should_stop_early()
     if stopping is not None and not cfg.reset_meters:
-        vars(stopping).update(extra.get(_KEY, {}))
+        vars(stopping).update(extra.get(PATIENCE, {}))
     done = what_is_done(trainer.cfg, trainer, epoch_itr)
     if done:
         updates = trainer.get_num_updates()
@@ -146,23 +146,37 @@ def _load_and_report(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -
 def _save_with_patience(plain: Plain, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
     counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
     if self.cfg.checkpoint.patience > 0 and counted["best"] is not None:
-        extra_state = {**extra_state, _KEY: counted}
+        extra_state = {**extra_state, PATIENCE: counted}
     return plain(self, filename, extra_state)
 
 
 def what_is_done(cfg: Any, trainer: Trainer, epoch_itr: Any) -> str:
     """Why a run makes no further update; "" if it does. The same on all workers."""
     updates, epochs = trainer.get_num_updates(), epoch_itr.next_epoch_idx - 1
+    seconds, runs = trainer._previous_training_time, getattr(_should_stop_early(), "num_runs", 0)
+    return which_limit(cfg, updates, epochs, seconds, runs, trainer.get_lr())
+
+
+def which_limit(
+    cfg: Any, updates: int, epochs: int, seconds: float, runs: int, rate: float = math.inf
+) -> str:
+    """The limit that a run has reached, in words; "" if none.
+
+    Args:
+        seconds: of training, before this start.
+        runs: validations since the best one, for ``--patience``.
+        rate: the learning rate.
+    """
     limits, saving = cfg.optimization, cfg.checkpoint
     if updates >= (limits.max_update or math.inf):
         return f"--max-update {limits.max_update} is reached"
     if epochs >= (limits.max_epoch or math.inf):
         return f"--max-epoch {limits.max_epoch} is reached"
-    if trainer.get_lr() <= limits.stop_min_lr:
+    if rate <= limits.stop_min_lr:
         return f"--stop-min-lr {limits.stop_min_lr:g} is reached"
-    if 0 < limits.stop_time_hours < trainer._previous_training_time / 3600:
+    if 0 < limits.stop_time_hours < seconds / 3600:
         return f"--stop-time-hours {limits.stop_time_hours:g} have passed"
-    if 0 < saving.patience <= getattr(_should_stop_early(), "num_runs", 0):
+    if 0 < saving.patience <= runs:
         return f"--patience {saving.patience} is used up"
     return ""
 

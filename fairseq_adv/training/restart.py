@@ -16,6 +16,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.training_loop import PATIENCE, which_limit
 from fairseq_adv.training.changed_options import Options, compare, factors, options_of
 from fairseq_adv.training.precision_option import PrecisionOption
 
@@ -49,11 +50,8 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
         return
     extra = state["extra_state"] = state.get("extra_state") or {}
     updates, position = _updates(state), extra.get("train_iterator", {})
-    limits = trainer.cfg.optimization
-    is_over = updates >= (limits.max_update or math.inf)
-    is_over |= position.get("epoch", 1) > (limits.max_epoch or math.inf)
-    is_over |= 0 < limits.stop_time_hours < extra.get("previous_training_time", 0) / 3600
-    is_over |= 0 < saving.patience <= extra.get("patience", {}).get("num_runs", 0)
+    seconds, runs = extra.get("previous_training_time", 0), extra.get(PATIENCE, {}).get("num_runs", 0)
+    is_over = bool(which_limit(trainer.cfg, updates, position.get("epoch", 1) - 1, seconds, runs))
     changes, path = compare(there, trainer.cfg, is_over), _path(trainer)
     is_named = saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once
     if changes.refused and not is_allowed:
@@ -121,7 +119,7 @@ def _forget_scores(state: dict[str, Any], refused: list[str], is_maximized: bool
     changed, history = {line.partition(":")[0] for line in refused}, state.get("optimizer_history")
     is_other, is_rescheduled = bool(changed & _OF_SCORES), "--lr-scheduler" in changed
     if is_other:
-        for name in ("best", "patience"):
+        for name in ("best", PATIENCE):
             state["extra_state"].pop(name, None)
     if history and (is_other or is_rescheduled):
         # Every scheduler reads these, and adds what it lacks. reduce_lr_on_plateau needs a number.
