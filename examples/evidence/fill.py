@@ -6,14 +6,13 @@ records. Several processes may share one OUT.
   examples/evidence/run.sh ../shared/data out/evidence --jobs 4 --stop-after 120
   examples/evidence/run.sh ../shared/data out/evidence --plan
 
-README.md lists the files in DATA. The movie reviews are fetched into OUT.
+README.md lists the files in DATA, and the encoders in OUT. Movie reviews and MiniLM are fetched into OUT.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import hashlib
 import io
 import json
 import os
@@ -27,6 +26,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,16 +34,15 @@ import grid
 import splits
 from filelock import FileLock
 from grid import Cell, Record
-from records import RECORDS, append, keep_rows, read_arrays, read_records
-from splits import GRID, REVIEWS, TASKS
+from records import RECORDS, SAME, append, keep_rows, read_arrays, read_records
+from splits import ATTACKED, GRID, REVIEWS, TASKS
 
-from fairseq_adv.cli.encoder_folder import model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
-from fairseq_adv.data.checked_json import json_lines, json_object
+from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_write, locked
+from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.run_logs import read_log
@@ -51,7 +50,7 @@ from fairseq_adv.evaluation.run_logs import read_log
 HERE = Path(__file__).resolve().parent
 COMMANDS = Path(sys.executable).parent  # the environment's bin folder, which need not be on PATH
 NEIGHBOURS = "attack/counterfitted_neighbors.json"
-ATTACKED = "data/{}-attacked.csv"  # of a task
+WORDS = "data/{}-attacked.csv"  # of a task
 MINUTE = 60.0
 PATIENCE = 10.0  # seconds that a process is given to end after SIGTERM
 ENDS_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []  # even by kill -9
@@ -135,9 +134,18 @@ class Worker:
         self.end = time.monotonic() + MINUTE * (options.stop_after or float("inf"))
 
     def missing(self) -> list[Cell]:
-        """The cells without a record whose settings are known, in order."""
-        records = read_records(self.records, self.setup)
-        return [cell for cell in grid.cells(records) if cell.setting >= 0 and cell.name not in records]
+        """The cells without a record that may be trained here, in order: their encoder is there, and their
+        bundle has not been begun on another maker's processor.
+        """
+        records = read_records(self.records, {name: self.setup[name] for name in SAME})
+        mine, makers = grid.maker(self.setup["machine"]), grid.makers(records)
+        return [
+            cell
+            for cell in grid.cells()
+            if cell.name not in records
+            and makers.get(cell.bundle, mine) == mine
+            and (self.out / cell.encoder).is_dir()
+        ]
 
     def make_next(self) -> bool:
         """Makes the next cell that no other process is making; False: there is none, or the time is up."""
@@ -184,16 +192,14 @@ class Worker:
             right = "".join("01"[row["status"] == "failed"] for _, row in lines)  # the attack failed
             on_words[name] = {"right": right, "queries": found["queries"]}
             seconds += more
-        answers = {}
-        if not cell.is_choice:
-            names = list(measured["scores"])
-            answers = dict(zip(names, read_arrays(folder / "answers.npz", *names)))
-            answers["draw"] = rows.draw(cell.seed).astype("uint16")
+        dev, train = rows.draw(cell.seed, cell.rows)
+        answers = dict(zip(("valid", "test"), read_arrays(folder / "answers.npz", "valid", "test")))
+        answers |= {"dev_places": dev.astype("uint16"), "train_places": train.astype("uint16")}
         record: Record = {
-            "name": cell.name, "task": cell.task, "method": cell.method, "setting": cell.setting,
-            "seed": cell.seed, "options": cell.options(), **self.setup, "updates": updates, "starts": starts,
-            "cpu_seconds": costs["cpu_seconds"], "after_cpu_seconds": seconds, "peak_mib": costs["peak_mib"],
-            "word_attacks": on_words, **measured,
+            "name": cell.name, "encoder": cell.encoder, "task": cell.task, "rows": cell.rows,
+            "method": cell.method, "lr": cell.lr, "seed": cell.seed, "options": cell.options(), **self.setup,
+            "updates": updates, "starts": starts, "cpu_seconds": costs["cpu_seconds"],
+            "after_cpu_seconds": seconds, "peak_mib": costs["peak_mib"], "word_attacks": on_words, **measured,
         }  # fmt: skip
         append(record, answers, self.records)
         shutil.rmtree(folder)
@@ -202,27 +208,26 @@ class Worker:
     def _training(self, cell: Cell, data: str) -> list[str]:
         precision = ["--amp"] if self.setup["precision"] == "bf16" else []
         return [
-            "fairseq-train", data, "--finetune-from-model", "encoder/model.pt", *cell.options(), *precision,
-            *model_args(self.out / "encoder"), "--disable-validation", "--no-epoch-checkpoints",
-            "--save-interval", "3", "--num-workers", "0", "--data-buffer-size", "0", "--log-interval", "1000",
-            "--seed", str(cell.seed), "--user-dir", str(HERE.parents[1] / "fairseq_adv"), "--save-dir",
-            cell.name, "--log-file", f"{cell.name}/train.log", "--log-format", "json",
+            "fairseq-train", data, *cell.options(), *precision, "--disable-validation",
+            "--no-epoch-checkpoints", "--save-interval", "3", "--num-workers", "0", "--data-buffer-size",
+            "0", "--log-interval", "1000", "--seed", str(cell.seed),
+            "--user-dir", str(HERE.parents[1] / "fairseq_adv"), "--save-dir", cell.name,
+            "--log-file", f"{cell.name}/train.log", "--log-format", "json",
         ]  # fmt: skip
 
     def _measuring(self, cell: Cell) -> list[str]:
-        names = ["valid"] if cell.is_choice else ["test", *TASKS[cell.task].further]
-        radii = ",".join(f"{radius:g}" for radius in cell.radii)
         files = [f"{cell.name}/checkpoint_last.pt", f"{cell.name}/answers.npz"]
-        return ["python", str(HERE / "measure.py"), *files, ",".join(names), radii, self.setup["precision"]]
+        numbers = map(str, (GRID["radius"], grid.STEPS, grid.RESTARTS))
+        return ["python", str(HERE / "measure.py"), *files, *numbers, self.setup["precision"]]
 
     def _attack(self, cell: Cell, name: str) -> list[str]:
         words = [
             "fairseq-adv", "attack", f"{cell.name}/checkpoint_last.pt", "--attack", name,
-            "--data", ATTACKED.format(cell.task), "--text", "text", "--label", "label",
-            "--tokenizer-dir", "encoder", "--out", f"{cell.name}/{name}", "--json",
+            "--data", WORDS.format(cell.task), "--text", "text", "--label", "label",
+            "--out", f"{cell.name}/{name}", "--json",
         ]  # fmt: skip
         if name == "textfooler":  # most reviews are shorter than its window
-            words += ["--similarity-encoder", "encoder", "--check-short-texts"]
+            words += ["--similarity-encoder", "converted", "--check-short-texts"]
             words += ["--neighbours", str(self.data / NEIGHBOURS)]
         return words
 
@@ -305,25 +310,24 @@ def _start(folder: Path, command: Sequence[str]) -> int:
 
 
 def prepare(cell: Cell, data: splits.Data, out: Path) -> str:
-    """Makes the data folder of a task and a seed, relative to OUT, unless it is there."""
-    attacked = data.rows[: splits.ATTACKED]
-    parts = {"train": [data.rows[place] for place in data.draw(cell.seed)], "valid": data.dev}
-    if not cell.is_choice:
-        tested = splits.tested(data.groups, data.draw(cell.seed))
-        parts |= {"test": [data.rows[place] for place in tested], "attack": attacked, **data.further}
-    folder = f"data/{cell.task}-{cell.seed}"
+    """Makes the data folder of a bundle, relative to OUT, unless it is there."""
+    dev, train = data.draw(cell.seed, cell.rows)
+    places = {"train": train, "valid": dev, "test": splits.tested(data.groups, dev, train)}
+    parts = {name: [data.rows[place] for place in some] for name, some in places.items()}
+    parts["attack"] = attacked = parts["test"][:ATTACKED]
+    folder = f"data/{cell.bundle}"
     rows = [
         LabelledRows(name, tuple(map(list, zip(*(row.texts for row in some)))), [row.label for row in some],
                     [f"{cell.task}, {name}"] * len(some))
         for name, some in parts.items()
     ]  # fmt: skip
     # A hundred rows that are drawn may have only one of a class.
-    how = PrepareConfig(tokenizer_for_encoder(out / "encoder"), progress=False, allow_odd_labels=True)
+    how = PrepareConfig(tokenizer_for_encoder(out / cell.encoder), progress=False, allow_odd_labels=True)
     prepare_classification(rows, (out / folder).resolve(), how)
     if cell.word_attacks:
         text = io.StringIO(newline="")
         csv.writer(text).writerows([("text", "label"), *((row.texts[0], row.label) for row in attacked)])
-        atomic_write(out / ATTACKED.format(cell.task), text.getvalue())
+        atomic_write(out / WORDS.format(cell.task), text.getvalue())
     return folder
 
 
@@ -335,26 +339,35 @@ def setup(options: argparse.Namespace) -> dict[str, str]:
     commit = subprocess.run(words, capture_output=True, text=True).stdout.strip()
     words = [*words[:3], "diff", "--quiet", "HEAD", "--", ":/", ":!records"]  # which this command changes
     commit += "-dirty" if commit and subprocess.run(words, capture_output=True).returncode else ""
-    source: Any = json_object(options.out / "encoder" / "conversion.json").get("source_sha256")
-    encoder = hashlib.sha256(json.dumps(source, sort_keys=True).encode()).hexdigest()[:12]
     path = Path("/proc/cpuinfo")
     names = re.findall(r"^model name\s*:\s*(.*\S)", path.read_text(), re.M) if path.is_file() else []
     machine = f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
     return {
-        "design": GRID["design"], "precision": options.precision, "encoder": encoder,
-        "commit": commit or "unknown", "device": options.device, "torch": torch.__version__,
+        "design": GRID["design"], "precision": options.precision, "commit": commit or "unknown",
+        "torch": torch.__version__,
         "machine": torch.cuda.get_device_name() if options.device == "cuda" else machine,
     }  # fmt: skip
 
 
 def fetch(out: Path) -> None:
-    """Fetches the encoder, the quickstart's MiniLM, and the reviews, unless they are there."""
+    """Fetches MiniLM and the reviews, unless they are there, and checks the encoders.
+
+    Raises:
+        DataError: an encoder's weights are others than the grid's.
+    """
     with FileLock(out / "fetch.lock"):
-        if not (out / "encoder" / "model.pt").is_file():
-            run_verb("fetch", "minilm", out / "encoder-hf")
-            run_verb("convert", out / "encoder-hf", out / "encoder")
+        if not (out / "minilm").is_dir():
+            run_verb("fetch", "minilm", out / "minilm")
+        if not (out / "converted" / "model.pt").is_file():  # TextFooler's measure of similarity
+            run_verb("convert", out / "minilm", out / "converted")
         if not (out / REVIEWS).is_dir():
             run_verb("fetch", "reviews", out / REVIEWS)
+    for name, about in grid.ENCODERS.items():
+        path = out / name / "model.safetensors"
+        if not (out / name).is_dir():
+            print(f"{out / name}: no such folder; the trainings of this encoder are left out", flush=True)
+        elif sha256_of(path) != about["sha256"]:
+            raise DataError(f"{path}: its SHA-256 is not that of grid.yaml, {about['sha256']}")
 
 
 def run_verb(*words: object) -> None:
@@ -365,15 +378,16 @@ def run_verb(*words: object) -> None:
 
 def plan(records: Mapping[str, Record]) -> str:
     """The cells that are left, and the hours that they will take at the pace of those that are done."""
-    every = grid.cells(records)
-    done, left = ([cell for cell in every if (cell.name in records) is so] for so in (True, False))
+    every = grid.cells()
+    done = [cell for cell in every if cell.name in records]
     spent = sum(records[cell.name][key] for cell in done for key in ("cpu_seconds", "after_cpu_seconds"))
     pace = spent / sum(cell.seconds() for cell in done) if done else 1.0
     lines = [f"{len(done)} of {len(every)} cells are done, in {spent / 3600:.1f} hours of one core; left:"]
-    for title, is_primary in (("primary", True), ("secondary", False)):
-        some = [cell for cell in left if cell.is_primary is is_primary]
-        hours = pace * sum(cell.seconds() for cell in some) / 3600
-        lines.append(f"  {title}: {len(some)} cells, {hours:.1f} hours")
+    for key, some in groupby(every, key=lambda cell: (cell.encoder, cell.rows, cell.method == "pgd")):
+        left = [cell for cell in some if cell.name not in records]
+        hours = pace * sum(cell.seconds() for cell in left) / 3600
+        title = f"{key[0]}, {key[1]} rows{', pgd' if key[2] else ''}"
+        lines.append(f"  {title}: {len(left)} cells, {hours:.1f} hours")
     return "\n".join(lines)
 
 

@@ -13,7 +13,6 @@ from scipy import stats
 
 Floats = NDArray[np.float64]
 REPLICATES = 2000
-SMALLEST = 0.5  # the smallest gain of interest, in points
 
 
 @dataclass(frozen=True)
@@ -105,12 +104,17 @@ def holm(ps: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def verdict(one: Gain, p: float, at_equal_rates: Gain) -> str:
-    """What README.md says will be written; p is adjusted."""
+def of_other_tasks(gains: Sequence[Gain]) -> float:
+    """Half the width of the 95 % interval of the mean gain, with the tasks as a sample of tasks."""
+    means = np.array([one.mean for one in gains])
+    return float(stats.t.ppf(0.975, len(means) - 1) * means.std(ddof=1) / len(means) ** 0.5)
+
+
+def verdict(one: Gain, p: float, smallest: float) -> str:
+    """What README.md says will be written; p is adjusted, ``smallest`` the smallest gain of interest."""
+    is_small = one.mean + one.half < smallest
     if p >= 0.05:
-        return "no gain of interest" if one.mean + one.half < SMALLEST else "not decided"
+        return "no gain of interest" if is_small else "not decided"
     if one.mean < 0:
-        return "harms"
-    if at_equal_rates.mean <= at_equal_rates.half:
-        return "a gain, but none is shown at equal learning rates"
-    return "helps" if one.mean + one.half >= SMALLEST else "helps (less than half a point)"
+        return "a loss"
+    return "a gain, but a smaller one than is of interest" if is_small else "a gain"

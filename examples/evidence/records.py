@@ -21,7 +21,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, atomic_write, text_lines
 
 RECORDS = Path(__file__).resolve().parent / "records"
-SAME = ("design", "precision", "encoder")  # what all records have in common
+SAME = ("design", "precision")  # what all records have in common
 
 
 def _of_each(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -35,24 +35,22 @@ def _are_numbers(one: Any) -> bool:
     return all(type(value) in (int, float, type(None)) for value in one.values())  # None stands for NaN
 
 
-def _are_counts(one: Any) -> bool:
-    right, rows = one.get("right"), one.get("rows")
-    are = all(isinstance(some, list) and all(type(n) is int for n in some) for some in (right, rows))
-    return are and len(right) == len(rows) and all(0 <= r <= n for r, n in zip(right, rows))
+def _are_bits(value: Any) -> bool:
+    return isinstance(value, str) and set(value) <= {"0", "1"}
 
 
 def _are_answers(one: Any) -> bool:
-    right = one.get("right")
-    return isinstance(right, str) and set(right) <= {"0", "1"} and is_number(one.get("queries"))
+    return _are_bits(one.get("right")) and is_number(one.get("queries"))
 
 
 KINDS = {
-    **dict.fromkeys(("name", *SAME, "task", "method", "commit", "torch", "device", "machine"), TEXT),
-    **dict.fromkeys(("setting", "seed", "updates", "starts"), COUNT),
+    **dict.fromkeys(("name", *SAME, "encoder", "task", "method", "commit", "torch", "machine"), TEXT),
+    **dict.fromkeys(("rows", "seed", "updates", "starts"), COUNT),
+    "lr": SIZE,
     **dict.fromkeys(("cpu_seconds", "after_cpu_seconds", "peak_mib"), SIZE),
     "options": TEXTS,
     "scores": ("numbers of each split", lambda value: _of_each(_are_numbers)(value) and value != {}),
-    "attacks": ("rows, and right answers, of each block of each attack", _of_each(_are_counts)),
+    "attacked": ("right answers as 0 and 1", _are_bits),
     "word_attacks": ("right answers as 0 and 1, and queries, of each attack", _of_each(_are_answers)),
 }  # fmt: skip
 
@@ -65,10 +63,11 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
         wanted: what all records must have.
 
     Raises:
-        DataError: a line is damaged, is of no cell of the grid, or has another design, precision or encoder
-            than is wanted, or than the other records.
+        DataError: a line is damaged, is of no cell of the grid, or has another design or precision than is
+            wanted, or than the other records.
     """
     found: dict[str, Record] = {}
+    cells = {cell.name: cell for cell in grid.cells()}
     common = dict(wanted)
     for path in sorted(folder.glob("*.jsonl")):
         for number, line in enumerate(text_lines(path), 1):
@@ -79,10 +78,13 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
                     told = f"{key} {bare.get(key)!r:.40}, not {common[key]!r:.40}"
                     raise DataError(f"{where}: {told}. Keep records that differ in it in another folder.")
             record = checked_object(line, KINDS, where, fix)
-            cell = grid.Cell(*(record[key] for key in ("task", "method", "setting", "seed")))
-            is_known = cell.task in TASKS and cell.method in GRID["methods"]
-            is_known = is_known and cell.setting < len(grid.settings(cell.method))
-            if not is_known or (record["name"], record["options"]) != (cell.name, cell.options()):
+            cell = cells.get(record["name"])
+            fields = ("encoder", "task", "rows", "method", "lr", "seed")
+            if (
+                cell is None
+                or any(record[key] != getattr(cell, key) for key in fields)
+                or record["options"] != cell.options()
+            ):
                 raise DataError(f"{where}: name and options are not those of a cell of the grid. {fix}")
             for scores in record["scores"].values():  # NaN, of a training that has diverged
                 scores.update({key: math.inf for key, value in scores.items() if value is None})
@@ -97,9 +99,8 @@ def append(record: Record, answers: Mapping[str, Any], folder: Path) -> None:
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
         if f'{{"name": "{record["name"]}",' in before:
             return
-        if answers:
-            with atomic_open(answers_of(record, folder)) as file:
-                np.savez_compressed(file, **answers)
+        with atomic_open(answers_of(record, folder)) as file:
+            np.savez_compressed(file, **answers)
         atomic_write(path, before + json.dumps(record) + "\n")
 
 
@@ -131,11 +132,8 @@ def keep_rows(task: str, data: Data, folder: Path) -> None:
     path = folder / task / "rows.npz"
     ids = np.array([int(row.digest()[:16], 16) for row in data.rows], np.uint64)
     if not path.is_file():
-        labels: dict[str, Any] = {
-            name: np.array([TASKS[task].labels.index(row.label) for row in rows], np.uint8)
-            for name, rows in {"labels": data.rows, **data.further}.items()
-        }
+        labels = np.array([TASKS[task].labels.index(row.label) for row in data.rows], np.uint8)
         with atomic_open(path) as file:
-            np.savez_compressed(file, ids=ids, groups=data.groups.astype(np.uint16), **labels)
+            np.savez_compressed(file, ids=ids, groups=data.groups.astype(np.uint16), labels=labels)
     elif not np.array_equal(read_arrays(path, "ids")[0], ids):
         raise DataError(f"{path}: other rows of {task} than DATA's. Take the same files, or other --records.")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fills the grid of examples/evidence, cell by cell: what each method gains, and at what price.
+# Fills the grid of examples/evidence, cell by cell: does it pay to tune the learning rate, or to train with FreeLB?
 #
 #   examples/evidence/run.sh DATA OUT [--jobs N] [--device cpu|cuda] [--precision bf16|fp32] [--stop-after MINUTES] [--plan]
 #

@@ -6,7 +6,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import read_table, tab_separated, text_cell
 
 GRID: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("grid.yaml")))  # type: ignore[assignment]
-TRAINED, ATTACKED, TESTED = (int(GRID[name]) for name in ("trained", "attacked", "tested"))
+DEV, ATTACKED, TESTED = (int(GRID[name]) for name in ("dev", "attacked", "tested"))
+MOST = max(block["rows"] for block in GRID["blocks"])  # training rows of a draw
 REVIEWS = "reviews"  # the folder of OUT that the movie reviews are fetched into
 Ints = NDArray[np.int64]
 _NLI = {"0": "entailment", "1": "neutral", "2": "contradiction"}  # of snli_dev.txt
@@ -63,10 +64,8 @@ class Task:
     label: str
     labels: list[str]
     seconds: list[float]
-    dev: int = 1000
     metric: str = "accuracy"
     shared: str = "a text"  # what the rows of a group have in common, in words
-    further: list[str] = field(default_factory=list)
 
     def rows(self, path: Path) -> Iterator[Row]:
         """The rows of a file.
@@ -78,7 +77,8 @@ class Task:
         if path.suffix == ".json":
             read = ((f"{path}: {i}", dict(zip("123", row.values()))) for i, row in json_object(path).items())
         elif path.suffix in (".csv", ".all"):
-            read = read_table(path, encoding="latin-1" if path.suffix == ".all" else None)
+            encoding = "latin-1" if path.suffix == ".all" else None
+            read = read_table(path, not self.label.isdigit(), encoding)
         else:
             read = tab_separated(path, not self.label.isdigit())
         for where, cells in read:
@@ -98,25 +98,28 @@ TASKS = {name: Task(name, **given) for name, given in GRID["tasks"].items()}
 class Data:
     """The rows of a task in their fixed order, group by group."""
 
-    dev: list[Row]  # for choices
-    rows: list[Row]  # all others; the first :data:`ATTACKED`, and their groups, are never drawn
+    rows: list[Row]  # the first :data:`ATTACKED`, and their groups, are never drawn
     groups: Ints  # (rows,) the group of each of them, from 0
-    further: dict[str, list[Row]]  # other test sets, by name
 
-    def draw(self, seed: int) -> Ints:
-        """The places in ``rows`` of a seed's training rows: whole groups in an order by hash, so that it is
-        the same on every machine.
+    def draw(self, seed: int, size: int) -> tuple[Ints, Ints]:
+        """The places in ``rows`` of a seed's dev rows, and of its ``size`` training rows.
+
+        Whole groups are drawn, in an order by hash, which is the same on every machine. A draw of fewer
+        training rows is the beginning of one of more.
         """
         start = int(np.searchsorted(self.groups, self.groups[ATTACKED - 1], side="right"))
-        _, firsts = np.unique(self.groups[start:], return_index=True)
+        _, firsts, group = np.unique(self.groups[start:], return_index=True, return_inverse=True)
         keys = [hashlib.sha256(f"{seed} {self.rows[start + i].digest()}".encode()).digest() for i in firsts]
-        order = self.groups[start + firsts][sorted(range(len(keys)), key=keys.__getitem__)]
-        return np.concatenate([np.flatnonzero(self.groups == group) for group in order[:TRAINED]])[:TRAINED]
+        rank = np.argsort(sorted(range(len(keys)), key=keys.__getitem__))
+        places = start + np.argsort(rank[group.reshape(-1)], kind="stable")
+        dev = places[:DEV]
+        rest = places[~np.isin(self.groups[places], self.groups[dev])]
+        return dev, rest[:size]
 
 
-def tested(groups: Ints, draw: Ints) -> Ints:
-    """The places of a seed's test rows: the first :data:`TESTED` of the groups that it doesn't train on."""
-    return np.flatnonzero(~np.isin(groups, groups[draw]))[:TESTED]
+def tested(groups: Ints, dev: Ints, train: Ints) -> Ints:
+    """The places of test rows: the first :data:`TESTED` of the groups that are neither dev nor trained on."""
+    return np.flatnonzero(~np.isin(groups, groups[np.concatenate([dev, train])]))[:TESTED]
 
 
 def ordered(rows: Iterable[Row], shared: Callable[[Row], Iterable[str]]) -> tuple[list[Row], Ints]:
@@ -157,8 +160,6 @@ def load(name: str, data: Path, out: Path) -> Data:
     paths = [(out if path.startswith(REVIEWS) else data) / path for path in task.files]
     shared = texts_of if task.shared == "a text" else runs_of_six
     rows, groups = ordered((row for path in paths for row in task.rows(path)), shared)
-    if len(rows) < task.dev + ATTACKED + 2 * TRAINED:
+    if len(rows) < ATTACKED + DEV + 2 * GRID["blocks"][0]["rows"]:
         raise DataError(f"{paths[0]}: {name} has {len(rows)} rows, too few to train and to test on")
-    rest = np.arange(int(np.searchsorted(groups, groups[task.dev - 1], side="right")), len(rows))
-    further = {one: list(task.rows(out / REVIEWS / f"{one}.csv")) for one in task.further}
-    return Data(rows[: task.dev], [rows[place] for place in rest], groups[rest] - groups[rest[0]], further)
+    return Data(rows, groups)

@@ -4,238 +4,163 @@
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
-from collections.abc import Callable, Iterable
-from functools import partial
-from itertools import takewhile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any, Optional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # of tables
 import gains
 import grid
-import numpy as np
-from gains import SMALLEST, Floats, Gain
-from grid import PRIMARY, Record
-from records import RECORDS, answers_of, read_arrays, read_records
-from splits import ATTACKED, GRID, TASKS, tested
+from gains import Gain
+from records import RECORDS
+from results import ARMS, FEWEST, MOVED, Block, blocks
+from splits import GRID
 from tables import markdown, write_between
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
-from fairseq_adv.evaluation.calibration import expected_calibration_error
 
-FIGURE, FEWEST = "gain", 3  # the smallest number of seeds for which a gain is shown
-NONE = "**No cells yet.** The earlier grid: [records-2026-11](records-2026-11/RESULTS.md)."
-COMPARED = PRIMARY[1:]
-RATES = ("", " at equal learning rates")
-COLUMNS = [(name, more) for more in RATES for name in COMPARED]
-PRICE = "training time, × `standard`"
-Counts = Callable[[Record], Optional[Floats]]
+FIGURE = "levels"
+PRIMARY = {"accuracy": 0.5, MOVED: 2.0}  # with the smallest gain of interest, in points
+NAMES = {"accuracy": "accuracy", MOVED: f"accuracy, embeddings moved by up to {100 * GRID['radius']:g} %"}
+Levels = Mapping[str, tuple[float, float]]  # of an arm, the accuracy and that where embeddings are moved
 
 
-class Results:
-    """The records of a folder, and gains from them."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.records = folder, read_records(folder)
-        self.cells = grid.cells(self.records)
-        self.chosen = {name: grid.chosen(name, self.records) for name in GRID["methods"]}
-        self.pairs = [(n, grid.control(n, self.chosen) if more else None) for n, more in COLUMNS]
-        self.by_task = {task: [self.gain(task, *pair) for pair in self.pairs] for task in TASKS}
-        self.means = [mean_of(of_tasks) for of_tasks in zip(*self.by_task.values())]
-        self.is_complete = all(c.name in self.records for c in self.cells if c.is_primary or c.is_control)
-        self.has_gain = any(one for some in self.by_task.values() for one in some)
-
-    def of(self, task: str, method: str, setting: Optional[int] = None) -> dict[int, Record]:
-        """The records by seed, without those by which a setting is chosen."""
-        number = self.chosen[method] if setting is None else setting
-        cells = [grid.Cell(task, method, number, seed) for seed in grid.SEEDS]
-        return {cell.seed: self.records[cell.name] for cell in cells if cell.name in self.records}
-
-    def answers(self, record: Record) -> tuple[Any, Any, Any]:
-        """The probabilities of all classes, (rows, classes), the labels and the groups of the test rows."""
-        path = self.folder / record["task"] / "rows.npz"
-        groups, labels = (array.astype(np.int64) for array in read_arrays(path, "groups", "labels"))
-        found, draw = read_arrays(answers_of(record, self.folder), "test", "draw")
-        places = tested(groups, draw)
-        return all_classes(found), labels[places], groups[places]
-
-    def counts(self, record: Record) -> Floats:
-        """Of the answers to the test rows, by group."""
-        found, labels, groups = self.answers(record)
-        rows = read_arrays(self.folder / record["task"] / "rows.npz", "groups")[0]
-        return gains.count(found.argmax(1), labels, groups, int(rows[-1]) + 1, TASKS[record["task"]].metric)
-
-    def further(self, name: str, record: Record) -> Floats:
-        """Counts of the answers to another test set, row by row."""
-        (labels,) = read_arrays(self.folder / record["task"] / "rows.npz", name)
-        (found,) = read_arrays(answers_of(record, self.folder), name)
-        return right_or_wrong(all_classes(found).argmax(1) == labels)
-
-    def gain(
-        self, task: str, method: str, base: Optional[int] = None, counts: Optional[Counts] = None
-    ) -> Optional[Gain]:
-        """Over ``standard`` (``base``: its setting), with the seeds that both have; ``None``: too few."""
-        ours, theirs = self.of(task, method), self.of(task, "standard", base)
-        # Stops at the first missing seed, so that all tasks use the same ones.
-        seeds = [seed for place, seed in enumerate(sorted(ours.keys() & theirs.keys()), 1) if seed == place]
-        pairs = [[(counts or self.counts)(side[seed]) for side in (ours, theirs)] for seed in seeds]
-        found = list(takewhile(lambda pair: all(one is not None for one in pair), pairs))
-        return gains.gain(*zip(*found)) if len(found) >= FEWEST else None
-
-    def price(self, method: str) -> str:
-        """CPU time of a training on movie reviews as a multiple of that of ``standard``: see the README."""
-        ours, rates = self.of(grid.MOVIES, method), range(len(grid.settings("standard")))
-        theirs = [self.of(grid.MOVIES, "standard", rate) for rate in rates]  # a rate costs no time
-        pairs = [(one, some[seed]) for seed, one in ours.items() for some in theirs if seed in some]
-        alike = [(a, b) for a, b in pairs if a["starts"] == b["starts"] == 1 and a["machine"] == b["machine"]]
-        ratios = [a["cpu_seconds"] / b["cpu_seconds"] for a, b in alike]
-        return f"{statistics.median(ratios):.1f}" if ratios else ""
+def shown(one: Gain) -> str:
+    return f"{one.mean:+.2f} ± {one.half:.2f}"
 
 
-def mean_of(found: Iterable[Optional[Gain]]) -> Optional[Gain]:
-    """The mean over tasks; ``None`` if one lacks it."""
-    known = [one for one in found if one is not None]
-    return gains.mean_gain(known) if len(known) == len(TASKS) else None
+def over_tasks(block: Block, arm: str, what: str) -> tuple[Gain, str]:
+    """The mean gain over *plain*, and it with both intervals in words."""
+    each = [block.gain(arm, "plain", task, what) for task in block.tasks]
+    mean = gains.mean_gain(each)
+    return mean, f"{shown(mean)} (tasks as a sample of tasks: ± {gains.of_other_tasks(each):.2f})"
 
 
-def has_collapsed(found: Any) -> bool:  # more than 99 % of a model's answers are one class
-    return bool(np.bincount(found.argmax(1)).max() > 0.99 * len(found))
-
-
-def all_classes(found: Any) -> Any:
-    given = found.astype(np.float64)
-    return np.column_stack([given, 1 - given.sum(1)])
-
-
-def right_or_wrong(right: Any) -> Floats:
-    return np.stack([right, ~right], axis=1).astype(float)
-
-
-def under_attack(radius: float, record: Record) -> Optional[Floats]:
-    """Counts of each block of attacked rows."""
-    found = record["attacks"].get(f"{radius:g}")
-    return found and np.array([[r, n - r] for r, n in zip(found["right"], found["rows"])], float)
-
-
-def on_words(name: str, record: Record) -> Optional[Floats]:
-    """Counts of each attacked row."""
-    found = record["word_attacks"].get(name)
-    return found and right_or_wrong(np.array(list(found["right"])) == "1")
-
-
-def shown(one: Optional[Gain]) -> str:
-    return "" if one is None else f"{one.mean:+.2f} ± {one.half:.2f}"
-
-
-def summary(results: Results) -> list[str]:
+def summary(every: Sequence[Block], done: int) -> list[str]:
     """RESULTS.md, between the markers."""
-    done = sum(cell.name in results.records for cell in results.cells)
-    precision = next(iter(results.records.values()))["precision"]
-    lines = [f"{done} of {len(results.cells)} cells are done, in {precision}.", ""]
-    means = [one for one in results.means if one]
-    if results.is_complete and len(means) == len(COLUMNS):
-        own, equal = means[: len(COMPARED)], means[len(COMPARED) :]
-        for name, one, other, p in zip(COMPARED, own, equal, gains.holm([one.p for one in own])):
-            said = f"**`{name}`: {gains.verdict(one, p, other)}.** {shown(one)} points in the mean over tasks"
+    first, lines = every[0], [f"{done} of {len(grid.cells())} cells are done.", ""]
+    if len(first.seeds) < FEWEST:
+        return [*lines, f"Nothing is shown before {FEWEST} seeds of all tasks are done."]
+    seeds = f"{len(first.seeds)} of {len(first.about['seeds'])} seeds"
+    found = {what: over_tasks(first, "freelb", what) for what in PRIMARY}
+    if first.is_complete:
+        for (what, (mean, said)), p in zip(found.items(), gains.holm([one.p for one, _ in found.values()])):
+            verdict = gains.verdict(mean, p, PRIMARY[what])
             told = f"p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm"
-            lines.append(f"- {said} (95 % interval), {told}; {shown(other)} at equal learning rates.")
+            lines.append(f"- **{NAMES[what]}: {verdict}.** *freelb* − *plain*: {said} points, {told}.")
     else:
-        lines.append("**The comparisons, or those at equal rates, are not complete: nothing is concluded.**")
-    lines += ["", f"## Gain over `standard`, points; smallest of interest {SMALLEST}", ""]
-    rows = [[f"mean of {len(TASKS)}", *map(shown, results.means)]]
-    rows += [[f"{task} ({TASKS[task].metric})", *map(shown, some)] for task, some in results.by_task.items()]
-    lines += markdown(["task", *(f"`{name}`{more}" for name, more in COLUMNS)], rows)
-    found = {name: [one for task in TASKS for one in results.of(task, name).values()] for name in PRIMARY}
-    ones = [sum(has_collapsed(results.answers(one)[0]) for one in some) for some in found.values()]
-    told = ", ".join(f"`{name}` {count} of {len(found[name])}" for name, count in zip(PRIMARY, ones))
-    lines += [f"Collapsed models (more than 99 % of their answers are one class): {told}.", ""]
-    lines += [f"![Gain by task and method, with its price]({FIGURE}.svg)", ""] if results.has_gain else []
-    columns = [map(shown, elsewhere(results, *pair)) for pair in results.pairs]
-    rows = [[f"`{n}`{more}", *some, results.price(n)] for (n, more), some in zip(COLUMNS, columns)]
-    heads = ["method", *(f"embeddings moved {100 * radius:g} %" for radius in GRID["radii"])]
-    heads += [*GRID["word_attacks"], *TASKS[grid.MOVIES].further, PRICE]
-    return [*lines, "## Under attack, and on other texts (secondary)", "", *markdown(heads, rows)]
-
-
-def elsewhere(results: Results, name: str, base: Optional[int]) -> list[Optional[Gain]]:
-    """The gains under attack and on other texts, as :meth:`Results.gain`."""
-    moved = [partial(under_attack, radius) for radius in GRID["radii"]]
-    means = [mean_of(results.gain(task, name, base, counts) for task in TASKS) for counts in moved]
-    others: list[Counts] = [partial(on_words, attack) for attack in GRID["word_attacks"]]
-    others += [partial(results.further, split) for split in TASKS[grid.MOVIES].further]
-    return [*means, *(results.gain(grid.MOVIES, name, base, counts) for counts in others)]
-
-
-def details(results: Results) -> list[str]:
-    """DETAILS.md, between the markers."""
-    plain = sorted({results.chosen["standard"], *(grid.control(name, results.chosen) for name in COMPARED)})
-    compared = dict.fromkeys([*(("standard", number) for number in plain), *results.chosen.items()])
-    lines: list[str] = []
-    own: list[tuple[str, str, Any]] = [(task, task, None) for task in GRID["secondary"]]
-    further = [(n, grid.MOVIES, partial(results.further, n)) for n in TASKS[grid.MOVIES].further]
-    for title, columns in (("", own), (", on other texts", further)):
-        lines += [f"## Other methods{title}: gain over `standard` (secondary)", ""]
-        rows = []
-        for name in grid.OTHERS:
-            bases = None, grid.control(name, results.chosen)
-            found = [results.gain(task, name, base, what) for _, task, what in columns for base in bases]
-            rows.append([f"`{name}`", *map(shown, found), results.price(name)])
-        lines += markdown(["method", *(head + more for head, *_ in columns for more in RATES), PRICE], rows)
-    for task in TASKS:
-        rows = [scores(results, task, *one) for one in compared if results.of(task, *one)]
-        heads = ["method, rate", "seeds", "collapsed", TASKS[task].metric, "loss, nats", "Brier score", "ECE"]
-        heads += ["accuracy, attacked rows", *(f"attack {100 * radius:g} %" for radius in GRID["radii"])]
-        lines += [f"## {task}: means over seeds", "", *markdown(heads, rows)]
-    heads = ["method", "learning rate", "sizes", "seeds", "dev accuracy", "dev loss, nats", ""]
-    lines += ["## Settings", "", *markdown(heads, settings(results))]
-    machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in results.records.values()})
-    return [*lines, f"Machines: {'; '.join(machines)}."]
-
-
-def scores(results: Results, task: str, method: str, setting: int) -> list[str]:
-    """A row: a method's means over the seeds that a setting has."""
-    found = list(results.of(task, method, setting).values())
-    each = [results.answers(one)[:2] for one in found]
-    hit = [answers for answers, one in zip(each, found) if one["attacks"]]  # of the seeds that are attacked
-    numbers = [
-        [float(gains.score(results.counts(one).sum(0))) for one in found],
-        [one["scores"]["test"]["loss"] for one in found],
-        [brier(*one) for one in each],
-        [expected_calibration_error(*one) for one in each],
-        [100 * float((said.argmax(1) == labels)[:ATTACKED].mean()) for said, labels in hit or each],
+        lines.append(f"**The comparison is not complete ({seeds}): nothing is concluded.**")
+    arms = [arm for arm in ARMS if arm != "pgd"]
+    scores = [(NAMES[what], first.right(what), 1) for what in PRIMARY]
+    scores += [("Brier score", first.brier, 3), ("Brier score, with one temperature", first.calibrated, 3)]
+    rows = [
+        [name, *(f"{first.mean_level(arm, score):.{digits}f}" for arm in arms)]
+        for name, score, digits in scores
     ]
-    attacks = ([under_attack(radius, one) for one in found] for radius in GRID["radii"])
-    numbers += [[float(gains.score(one.sum(0))) for one in some if one is not None] for some in attacks]
-    digits = (2, 3, 3, 3, 1, 1, 1)
-    means = [f"{statistics.mean(some):.{n}f}" if some else "" for some, n in zip(numbers, digits)]
-    name = f"`{method}`, {grid.settings(method)[setting][0]:g}"
-    return [name, str(len(found)), str(sum(has_collapsed(said) for said, _ in each)), *means]
+    rows.append(["price, in plain trainings", *(price(first, arm) for arm in arms)])
+    lines += ["", f"## Mean of {len(first.tasks)} tasks, {seeds}", ""]
+    lines += markdown(["", *(f"*{arm}*" for arm in arms)], rows)
+    return [*lines, f"![{NAMES['accuracy']}, and {NAMES[MOVED]}, by task: plain and freelb]({FIGURE}.svg)"]
 
 
-def settings(results: Results) -> list[list[str]]:
-    """A row for each setting that has been tried: the mean dev scores by which one is chosen."""
+def price(block: Block, arm: str) -> str:
+    found = block.price(arm)
+    return "" if found is None else f"{found:.1f}"
+
+
+def details(every: Sequence[Block], records: Mapping[str, grid.Record]) -> list[str]:
+    """DETAILS.md, between the markers."""
+    lines: list[str] = []
+    for place, block in enumerate(every):
+        if len(block.seeds) >= FEWEST:
+            arms = [arm for arm, (method, _) in ARMS.items() if method in block.about["rates"]]
+            if place == len(every) - 1:
+                arms = ["plain", "pgd"]
+            elif len(block.about["rates"].get("freelb", ())) == 1:
+                arms.remove("freelb tuned")
+            lines += of_block(block, arms)
+    first = every[0]
+    if len(first.seeds) >= FEWEST:
+        lines += ["## CoLA", "", *cola(first), "## Attacks on words, movie reviews", "", *words(first)]
+    machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in records.values()})
+    return [*lines, f"Machines: {'; '.join(machines)}."] if machines else ["No cells yet."]
+
+
+def of_block(block: Block, arms: Sequence[str]) -> list[str]:
+    """Levels and gains of single tasks, and of their mean."""
+    about = block.about
+    lines = [f"## {about['encoder']}, {about['rows']} rows, {len(block.seeds)} seeds: {', '.join(arms)}", ""]
+    for what, name in NAMES.items():
+        rows = []
+        for task in block.tasks:
+            levels = [f"{block.level(arm, task, block.right(what)):.1f}" for arm in arms]
+            found = [shown(block.gain(arm, "plain", task, what)) for arm in arms[1:]]
+            rows.append([task, *levels, *found])
+        levels = [f"{block.mean_level(arm, block.right(what)):.1f}" for arm in arms]
+        rows.append(["mean", *levels, *(over_tasks(block, arm, what)[1] for arm in arms[1:])])
+        heads = ["task", *arms, *(f"{arm} − plain" for arm in arms[1:])]
+        lines += [f"**{name[0].upper()}{name[1:]}**", "", *markdown(heads, rows)]
     rows = []
-    for name in GRID["methods"]:
-        for number, (lr, sizes) in enumerate(grid.settings(name)):
-            names = [cell.name for cell in grid.choices(name) if cell.setting == number]
-            found = [results.records[one]["scores"]["valid"] for one in names if one in results.records]
-            if found:
-                accuracy, loss = (statistics.mean(one[key] for one in found) for key in ("accuracy", "loss"))
-                row = [f"`{name}`", f"{lr:g}", f"`{sizes}`" if sizes else "", str(len(found))]
-                chosen = "chosen" if results.chosen[name] == number else ""
-                rows.append([*row, f"{accuracy:.2f}", f"{loss:.3f}", chosen])
-    return rows
+    for arm in arms:
+        models = [block.model(arm, task, seed) for task in block.tasks for seed in block.seeds]
+        rates = Counter(f"{one['lr']:g}" for one in models)
+        chosen = ", ".join(f"{rate} × {count}" for rate, count in sorted(rates.items()))
+        collapsed = sum(block.has_collapsed(one) for one in models)
+        rows.append([arm, chosen, f"{collapsed} of {len(models)}", price(block, arm)])
+    heads = ["arm", "learning rates of its models", "collapsed", "price, in plain trainings"]
+    return [*lines, *markdown(heads, rows)]
 
 
-def brier(found: Any, labels: Any) -> float:
-    """The mean squared distance of the probabilities from the right answer, summed over classes."""
-    return float(((found - np.eye(found.shape[1])[labels]) ** 2).sum(1).mean())
+def cola(block: Block) -> list[str]:
+    """Matthews correlation and AUC, with the gain in the first."""
+    from sklearn.metrics import roc_auc_score
+
+    def auc(record: grid.Record) -> float:
+        found, labels, _ = block.answers(record)
+        return 100 * float(roc_auc_score(labels, found[:, 1] - found[:, 0]))
+
+    rows = []
+    for arm in islice(ARMS, 3):
+        levels = [block.level(arm, "CoLA", score) for score in (block.right("mcc"), auc)]
+        more = "" if arm == "plain" else shown(block.gain(arm, "plain", "CoLA", "mcc"))
+        rows.append([arm, *(f"{level:.1f}" for level in levels), more])
+    return markdown(["arm", "Matthews correlation × 100", "AUC × 100", "correlation − plain's"], rows)
 
 
-def draw(results: Results, path: Path) -> None:
-    """Gains with their intervals by task, and beside them the price."""
+def words(block: Block) -> list[str]:
+    """Levels and gains under attacks on words."""
+    task, rows = GRID["attacked_on_words"], []
+    for arm in islice(ARMS, 3):
+        for attack in GRID["word_attacks"]:
+            level = f"{block.level(arm, task, block.right(attack)):.1f}"
+            more = "" if arm == "plain" else shown(block.gain(arm, "plain", task, attack))
+            asked = block.level(arm, task, block.queries(attack))
+            rows.append([arm, attack, level, more, f"{asked:.0f}"])
+    return markdown(["arm", "attack", "right under attack, %", "gain over plain", "queries a row"], rows)
+
+
+def lines_of_figure(every: Sequence[Block]) -> dict[str, Levels]:
+    """The tasks of the first encoder, with the numbers of rows where there are several."""
+    some = [block for block in every[:-1] if block.about["encoder"] == every[0].about["encoder"]]
+    some = [block for block in some if len(block.seeds) >= FEWEST]
+    found: dict[str, Levels] = {}
+    for task in every[0].tasks:
+        here = sorted((one for one in some if task in one.tasks), key=lambda one: int(one.about["rows"]))
+        for block in here:
+            name = f"{task}, {block.about['rows']} rows" if len(here) > 1 else task
+            found[name] = {arm: levels(block, arm, task) for arm in ("plain", "freelb")}
+    return found
+
+
+def levels(block: Block, arm: str, task: str) -> tuple[float, float]:
+    one, other = (block.level(arm, task, block.right(what)) for what in PRIMARY)
+    return one, other
+
+
+def draw(lines: Mapping[str, Levels], path: Path) -> None:
+    """Two panels: accuracy, and accuracy where embeddings are moved, of the arms by line."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -243,23 +168,21 @@ def draw(results: Results, path: Path) -> None:
     from fairseq_adv.evaluation.plots import COLOURS, GREY
 
     matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
-    figure = Figure(figsize=(8, 5), layout="constrained")
-    axes, costs = figure.subplots(1, 2, width_ratios=(4, 1))
-    axes.axvline(0, color=GREY, linewidth=0.8)
-    axes.axvline(SMALLEST, color=GREY, linewidth=0.8, linestyle=":")
-    for place, (name, more) in enumerate(COLUMNS):
-        column = enumerate([results.means[place], *(some[place] for some in results.by_task.values())])
-        points = [(line + 0.2 * place - 0.3, one.mean, one.half) for line, one in column if one]
-        x, y, wide = ([point[number] for point in points] for number in (1, 0, 2))
-        color = COLOURS[COMPARED.index(name)]
-        face = "white" if more else color
-        axes.errorbar(x, y, xerr=wide, fmt="o", mfc=face, capsize=3, color=color, label=name + more)
-    costs.bar(COMPARED, [float(results.price(name) or 0) for name in COMPARED], color=COLOURS)
-    axes.set_yticks(range(len(TASKS) + 1), [f"mean of {len(TASKS)}", *TASKS])
-    axes.invert_yaxis()
-    axes.set_xlabel("points gained over standard, 95 % intervals; dotted: the smallest gain of interest")
+    figure = Figure(figsize=(8, 1.4 + 0.3 * len(lines)), layout="constrained")
+    for side, (axes, name) in enumerate(zip(figure.subplots(1, 2, sharey=True), NAMES.values())):
+        for place, arms in enumerate(lines.values()):
+            axes.plot(
+                [one[side] for one in arms.values()], [place] * len(arms), color=GREY, linewidth=1, zorder=1
+            )
+        for color, arm in zip((GREY, COLOURS[0]), next(iter(lines.values()))):
+            numbers = [arms[arm][side] for arms in lines.values()]
+            axes.scatter(numbers, range(len(lines)), color=color, label=arm if side else None, zorder=2)
+        axes.set_title(name.replace(", ", ",\n"), fontsize="medium")
+        axes.set_xlabel("%")
+        axes.grid(axis="x", alpha=0.3)
+    figure.axes[0].set_yticks(range(len(lines)), list(lines))
+    figure.axes[0].invert_yaxis()
     figure.legend(frameon=False, loc="outside upper left", ncols=2)
-    costs.set_title("training time,\n× standard", fontsize="medium")
     with atomic_open(path.with_suffix(".svg")) as file:
         figure.savefig(file, format="svg", metadata={"Date": None})
 
@@ -272,10 +195,11 @@ def parser() -> argparse.ArgumentParser:
 
 
 def write(options: argparse.Namespace) -> None:
-    if (results := Results(options.records)).has_gain:
-        draw(results, options.pages / FIGURE)
-    for page, lines in (("DETAILS", details), ("RESULTS", summary)):
-        write_between(options.pages / f"{page}.md", "\n".join(lines(results) if results.records else [NONE]))
+    every, records = blocks(options.records)
+    if found := lines_of_figure(every):
+        draw(found, options.pages / FIGURE)
+    for page, lines in (("DETAILS", details(every, records)), ("RESULTS", summary(every, len(records)))):
+        write_between(options.pages / f"{page}.md", "\n".join(lines))
 
 
 if __name__ == "__main__":
