@@ -174,7 +174,7 @@ def draw(lines: Mapping[str, Levels], path: Path) -> None:
             axes.plot(
                 [one[side] for one in arms.values()], [place] * len(arms), color=GREY, linewidth=1, zorder=1
             )
-        for color, arm in zip((GREY, COLOURS[0]), next(iter(lines.values()))):
+        for color, arm in zip((GREY, *COLOURS), next(iter(lines.values()))):
             numbers = [arms[arm][side] for arms in lines.values()]
             axes.scatter(numbers, range(len(lines)), color=color, label=arm if side else None, zorder=2)
         axes.set_title(name.replace(", ", ",\n"), fontsize="medium")
@@ -182,7 +182,7 @@ def draw(lines: Mapping[str, Levels], path: Path) -> None:
         axes.grid(axis="x", alpha=0.3)
     figure.axes[0].set_yticks(range(len(lines)), list(lines))
     figure.axes[0].invert_yaxis()
-    figure.legend(frameon=False, loc="outside upper left", ncols=2)
+    figure.legend(frameon=False, loc="outside upper left", ncols=3)
     with atomic_open(path.with_suffix(".svg")) as file:
         figure.savefig(file, format="svg", metadata={"Date": None})
 
