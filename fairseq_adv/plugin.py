@@ -14,6 +14,7 @@ from fairseq_adv.fairseq_patches.checkpoint_files import keep_checkpoints_whole
 from fairseq_adv.fairseq_patches.commands import (
     exit_on_full_log_disk,
     log_printable_text,
+    read_lists_of_numbers,
     refuse_metric_that_is_not_logged,
     report_mistakes_in_one_line,
     train_in_bf16_without_tpu,
@@ -37,6 +38,7 @@ end_with_torchrun()
 set_up_spawned_workers(_run)
 start_runs_afresh()
 report_mistakes_in_one_line()
+read_lists_of_numbers()
 exit_on_full_log_disk()
 log_printable_text()
 keep_checkpoints_whole()

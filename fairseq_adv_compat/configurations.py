@@ -17,11 +17,13 @@ import re
 import stat
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import fields, is_dataclass
+from typing import Any, Union, get_args, get_origin
 from urllib.parse import urlparse
 
 import torch
 
+from .option_numbers import Numbers, declared_by, odd_numbers
 from .plain_options import Refused, plain_options, type_name
 
 _NONE = type(None)
@@ -51,9 +53,6 @@ _OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 # A criterion opens the first for writing; models read the others, before the checkpoint's weights replace
 # them.
 _CLEARED = ("save_predictions", "encoder_embed_path", "decoder_embed_path", "embed_path")
-_SIZES = (  # of RoBERTa and ALBERT
-    "encoder_layers", "encoder_embed_dim", "encoder_ffn_embed_dim", "max_positions", "encoder_input_dim",
-)  # fmt: skip
 _MOST_LAYERS = 1000  # of any model; an albert's share their weights
 _LONGEST = 1000  # items of a list, as in "[(512, 3)] * 20"
 
@@ -88,6 +87,8 @@ _DICTS = (dict, collections.OrderedDict)
 # What fairseq finds in a checkpoint without looking at its kind.
 _PARTS = {"model": _DICTS, "optimizer_history": (list,), "extra_state": _DICTS, "task_state": _DICTS}
 _EXTRA = {"metrics": _DICTS, "train_iterator": _DICTS}
+_POSITION = dict.fromkeys(("epoch", "iterations_in_epoch"), (int,))
+_UPDATES = {"num_updates": (int,)}
 
 
 def check_types(state: Any) -> None:
@@ -105,9 +106,12 @@ def check_types(state: Any) -> None:
         if type(name) is not str:
             raise Refused(f"it has a part with the name {name!r:.60}, a {type_name(name)}")
     _check_parts(state, _PARTS, "")
-    _check_parts(state.get("extra_state") or {}, _EXTRA, "extra_state.")
+    extra = state.get("extra_state") or {}
+    _check_parts(extra, _EXTRA, "extra_state.")
+    _check_parts(extra.get("train_iterator") or {}, _POSITION, "extra_state.train_iterator.")
     for item in state.get("optimizer_history") or []:
         _check_parts({"item": item}, {"item": _DICTS}, "optimizer_history.")
+        _check_parts(item, _UPDATES, "optimizer_history.")
     for part, kind in (("cfg", dict), ("args", Namespace)):
         if state.get(part) is not None:
             state[part] = plain_options(state[part], part)
@@ -219,9 +223,10 @@ def check_before_building(state: Any) -> None:
 def _check_names(options: dict[str, Any], where: str) -> None:
     """Looks up what ``options``, all of ``args`` or ``cfg``, would build."""
     from fairseq.criterions import CRITERION_REGISTRY
-    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
-    from fairseq.tasks import TASK_REGISTRY
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+    from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
+    config_classes = {"task": TASK_DATACLASS_REGISTRY, "model": MODEL_DATACLASS_REGISTRY}
     models = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
     registries: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
         ("task", "task", TASK_REGISTRY, SAFE_TASKS),
@@ -245,19 +250,34 @@ def _check_names(options: dict[str, Any], where: str) -> None:
             )
         if not _is_safe(kind.__module__, safe):
             raise Refused(f"{place} names the {what} {name!r}, whose building may run code from other files")
-        if part == "model":
-            is_roberta = kind.__module__.startswith(("fairseq.models.roberta", "fairseq_adv.models.albert"))
-            _check_sizes(place.rpartition(".")[0], own, is_roberta)
+        if part in config_classes:
+            config_class = config_classes[part].get(name)
+            _check_values(place.rpartition(".")[0], own, declared_by(part, kind, config_class), config_class)
 
 
-def _check_sizes(where: str, model: dict[str, Any], is_roberta: bool) -> None:
-    """Checks what would take time, not memory: the number of layers; and sizes that are no numbers."""
-    for name in _SIZES if is_roberta else ():
-        if type(model.get(name)) not in (int, _NONE):
-            raise Refused(f"{where}.{name} is {model[name]!r:.60}; expected a whole number")
-    for name in ("encoder_layers", "decoder_layers"):
-        if type(model.get(name)) is int and model[name] > _MOST_LAYERS:
-            raise Refused(f"{where}.{name} is {model[name]}; a model has at most {_MOST_LAYERS} layers")
+def _check_values(where: str, own: dict[str, Any], numbers: dict[str, Numbers], config_class: Any) -> None:
+    """Checks what a task or a model would be built with: numbers, and what its dataclass declares."""
+    for name, value, fix in odd_numbers(own, numbers):
+        raise Refused(f"{where}.{name} is {value!r:.60}; {fix.replace('pass', 'expected', 1)}")
+    for field in fields(config_class) if is_dataclass(config_class) else ():
+        value = own.get(field.name)
+        if value is not None and not _is_a(value, field.type):
+            kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
+            raise Refused(f"{where}.{field.name} is {value!r:.60}; expected {kind.replace('typing.', '')}")
+    for name in ("encoder_layers", "decoder_layers"):  # would take time, not memory
+        if type(own.get(name)) is int and own[name] > _MOST_LAYERS:
+            raise Refused(f"{where}.{name} is {own[name]}; a model has at most {_MOST_LAYERS} layers")
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type that a dataclass of fairseq declares; of types not listed here, it is."""
+    kinds, parts = get_origin(kind), get_args(kind)
+    if kinds is Union:
+        return any(value is None if one is _NONE else _is_a(value, one) for one in parts)
+    if kinds in (list, tuple):
+        return isinstance(value, (list, tuple)) and all(_is_a(one, parts[0]) for one in value)
+    known = {str: str, bool: (bool, int), int: (bool, int), float: (bool, int, float)}
+    return isinstance(value, known.get(kind, object))
 
 
 def _is_safe(module: str, known: tuple[str, ...]) -> bool:

@@ -52,11 +52,13 @@ def check_command(command: Sequence[str], options: TrainOptions) -> None:
     """Raises DataError if an option of a ``fairseq-train`` command does not exist, or can't work here."""
     from fairseq import options as fairseq_options
 
+    from fairseq_adv.fairseq_patches.run_options import check_arguments
+
     criterion = options.value("--criterion")
 
     with mistakes_in_one_line():
         parser = fairseq_options.get_training_parser()
-        _, unknown = fairseq_options.parse_args_and_arch(parser, list(command), parse_known=True)
+        args, unknown = fairseq_options.parse_args_and_arch(parser, list(command), parse_known=True)
     for word in unknown:
         if word.startswith("--"):
             raise DataError(
@@ -66,6 +68,7 @@ def check_command(command: Sequence[str], options: TrainOptions) -> None:
         raise DataError(
             f"{unknown[0]}: belongs to no option. Leave it out, or put the option's whole value in quotes"
         )
+    check_arguments(args)
     asynchronous = "--write-checkpoints-asynchronously"
     if options.has(asynchronous) and find_spec("iopath") is None:  # fairseq would end with status 0
         raise DataError(f"{asynchronous} needs iopath: pip install iopath. Or leave the option out")

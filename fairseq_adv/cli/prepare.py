@@ -35,7 +35,7 @@ Examples:
 
 
 def classification_options(parser: VerbParser) -> None:
-    parser.describe(CLASSIFICATION, STARTS_OVER, any_order=True)
+    parser.describe(CLASSIFICATION, STARTS_OVER, any_order=True, check=_check_classification)
     add = parser.add_argument
     add("train", type=Path, nargs="?", metavar="TRAIN", help="training file")
     add("out", type=Path, metavar="OUT", help="output folder")
@@ -50,6 +50,13 @@ def classification_options(parser: VerbParser) -> None:
     _add_checks(parser)
     add_tokenizer(parser)
     add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def _check_classification(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.errors import DataError
+
+    if args.regression and args.allow_odd_labels:
+        raise DataError("--allow-odd-labels is for classes, not for --regression. Leave it out.")
 
 
 def classification(args: argparse.Namespace) -> None:
@@ -284,8 +291,8 @@ def wsc(args: argparse.Namespace) -> None:
 def _add_checks(parser: argparse.ArgumentParser) -> None:
     """The options of your own data: a validation split, and rows that look like mistakes."""
     add = parser.add_argument_group("if the data has no validation split").add_argument
-    add("--valid-share", type=positive, default=0.1, metavar="S",
-        help="hold out this fraction of the training rows")  # fmt: skip
+    add("--valid-share", type=positive, metavar="S",
+        help="hold out this fraction of the training rows (default: 0.1)")  # fmt: skip
     add("--seed", type=whole, default=1, help="seed for choosing those rows")
     parser.add_argument("--refuse-suspicious", action="store_true",
         help="write nothing if texts are empty, only white space or have NUL characters, classes look alike, "

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.printable import make_output_printable
+from fairseq_adv.data.printable import brief, make_output_printable
 
 from .number_types import finite
 
@@ -145,7 +145,7 @@ def exit_status(work: Callable[[], int | None], stopped: str = "stopped") -> int
             if isinstance(error, BrokenPipeError) and stopped != RESUMABLE:
                 return 0
             text = f"standard output: {error.strerror}. Fix that and run the same command again."
-        print(f"error: {text}", file=sys.stderr)
+        print(f"error: {brief(text)}", file=sys.stderr)
         return 2
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
+from fairseq_adv_compat.option_numbers import Numbers
 
 from .check_options import check_choices
 from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch, task_of
@@ -87,9 +88,9 @@ class TrainOptions:
 
 
 def whole_number(option: str, text: str, least: int) -> int:
-    if not text.isdecimal() or int(text) < least:
+    if not (text.isdecimal() and Numbers(least, whole=True).has(int(text))):
         # A limit of 0 is none, as in fairseq, but nobody needs it.
-        raise DataError(f"{option} {text}: pass a whole number of 1 or more")
+        raise DataError(f"{option} {text or repr(text)}: {Numbers(1, whole=True).fix}")
     return int(text)
 
 

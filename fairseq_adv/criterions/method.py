@@ -43,6 +43,7 @@ from fairseq_adv.fairseq_patches.failed_updates import log_zeros_after_out_of_me
 from fairseq_adv.fairseq_patches.gpu_waits import spare_gpu_waits
 from fairseq_adv.fairseq_patches.mixed_precision import fast_products
 from fairseq_adv.fairseq_patches.optimizer import handle_gradients_together
+from fairseq_adv.fairseq_patches.run_options import check_run
 from fairseq_adv.fairseq_patches.training_loop import let_criterions_begin_runs, remark_in_the_last_line
 from fairseq_adv.fairseq_patches.workers import end_no_sync_after_an_error
 from fairseq_adv.objectives import build_objective
@@ -272,8 +273,10 @@ class Method(FairseqCriterion):
         """Called before the trainer is built, with the run's configuration.
 
         Raises:
-            DataError: the checkpoint to start from does not exist, or the task can't join splits.
+            DataError: an option has a number that it can't have, the checkpoint to start from does not exist,
+                or the task can't join splits.
         """
+        check_run(cfg)  # of a program that calls the trainer itself; fairseq-train has done it
         _check_start(cfg.checkpoint)
         if cfg.dataset.combine_valid_subsets and isinstance(self.task, TokenizerTask):
             raise DataError(

@@ -10,6 +10,7 @@ from omegaconf import II
 
 from fairseq_adv.accordance import DIRECTIONS, GROUPS
 from fairseq_adv.data.errors import DataError
+from fairseq_adv_compat.option_numbers import Numbers, declared_by, odd_numbers
 
 SCOPE_CHOICES = ChoiceEnum(["update", "micro-batch"])
 CROSSING_CHOICES = ChoiceEnum(list(DIRECTIONS))
@@ -31,7 +32,8 @@ def option(
         least: the smallest number in the range.
         above: all numbers in the range are larger.
     """
-    return field(default=default, metadata={"help": text, "wanted": wanted, "least": least, "above": above})
+    numbers = {"numbers": Numbers(least, above=above, wanted=wanted)} if wanted else {}
+    return field(default=default, metadata={"help": text, **numbers})
 
 
 @dataclass
@@ -142,14 +144,11 @@ def check_options(cfg: MethodConfig, config_class: type, names: Collection[str])
         names: of the options to check.
     """
     for declared in fields(config_class):
-        if declared.name not in names:
-            continue
-        name, value, limits = declared.name.replace("_", "-"), getattr(cfg, declared.name), declared.metadata
-        if isinstance(declared.type, type) and issubclass(declared.type, Enum):
-            known = [choice.value for choice in declared.type]
+        if declared.name in names and isinstance(declared.type, type) and issubclass(declared.type, Enum):
+            value, known = getattr(cfg, declared.name), [choice.value for choice in declared.type]
             if str(value) not in known:
-                refuse(name, value, f"pass one of {', '.join(known)}")
-        elif limits.get("wanted") and value is not None and not (
-            math.isfinite(value) and value >= limits["least"] and value > limits["above"]
-        ):
-            refuse(name, value, limits["wanted"])
+                refuse(declared.name.replace("_", "-"), value, f"pass one of {', '.join(known)}")
+    numbers = declared_by("criterion", config_class=config_class)
+    given = {name: getattr(cfg, name) for name in numbers if name in names}
+    for name, value, fix in odd_numbers(given, numbers):
+        refuse(name.replace("_", "-"), value, fix)

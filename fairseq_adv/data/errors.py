@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Optional
 
-_RUN = re.compile(r"[^\s/]{200,}")  # not a path
+from fairseq_adv.data.printable import brief
+
 _FIXES = {
     errno.ENOSPC: "Free some space",
     errno.EDQUOT: "Free some space, or ask for a larger quota",
@@ -23,12 +23,11 @@ _FIXES = {
 class DataError(ValueError):
     """An input that can't be used; the message names the file and line (or option) and the fix.
 
-    Text quoted from a file may be of any length, such as a column name in a file of another kind. Very long
-    words are truncated.
+    Its length is bounded: see :func:`fairseq_adv.data.printable.brief`.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(_RUN.sub(lambda run: f"{run.group()[:60]}…", text))
+        super().__init__(brief(text))
 
 
 def no_file(path: Path) -> DataError:

@@ -17,6 +17,20 @@ _BAR = re.compile(r"(\r?)(.*?)(\r?)", re.DOTALL)
 _MOVES = re.compile(r"(\x1b\[A)+")
 
 
+_LONGEST, _HEAD, _TAIL = 600, 300, 200  # characters
+_RUN = re.compile(r"[^\s/]{200,}")  # not a path
+
+
+def brief(text: str) -> str:
+    """An error's text of bounded length: what it quotes from a file or an option may be of any length.
+
+    The middle is left out, since the beginning says what is wrong and the end how to fix it; of very long
+    words only their beginning remains.
+    """
+    text = _RUN.sub(lambda run: f"{run.group()[:60]}…", text)
+    return text if len(text) <= _LONGEST else f"{text[:_HEAD]} … {text[-_TAIL:]}"
+
+
 def printable(text: str) -> str:
     """The text with a visible escape, such as ``\\x1b``, for each character that would not be seen.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import warnings
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
@@ -20,6 +21,7 @@ from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from omegaconf import DictConfig
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -146,8 +148,9 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     try:
         with checkpoints.to_build_from():
             state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-        for name in ("task", "criterion", "model"):
-            if state["cfg"][name] is None or not state["model"]:
+        for name in ("task", "criterion", "model", "dataset"):
+            there = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
+            if not there or not state["model"]:
                 raise KeyError(name)
     except pickle.UnpicklingError as error:
         raise DataError(str(error)) from error  # the message names the file

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TextIO
 
 from fairseq import options
+from fairseq.dataclass import utils as dataclass_utils
 
 from fairseq_adv.data.errors import DataError, FullDisk, full_disk_named
 from fairseq_adv.data.printable import make_output_printable, make_printable
@@ -42,6 +43,22 @@ def report_mistakes_in_one_line() -> None:
             plain(kind, error, trace)
 
     sys.excepthook = report
+
+
+def read_lists_of_numbers() -> None:
+    """A list that can't be read, such as ``--lr ,``, is refused by name.
+
+    fairseq/dataclass/utils.py, line 25, ``eval_str_list``: argparse reports a ValueError in one line, but not
+    the SyntaxError.
+    """
+    replace(dataclass_utils, "eval_str_list", _read_list)
+
+
+def _read_list(plain: Plain, *args: Any, **more: Any) -> Any:
+    try:
+        return plain(*args, **more)
+    except (SyntaxError, RecursionError, MemoryError) as error:
+        raise ValueError("not a list of numbers") from error
 
 
 def refuse_metric_that_is_not_logged() -> None:

@@ -19,6 +19,7 @@ from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_adv.fairseq_patches.replace import TRAIN, Plain, replace, replace_in_training
+from fairseq_adv.fairseq_patches.run_options import check_run
 from fairseq_adv.fairseq_patches.workers import end_all
 
 _TRAIN = "fairseq_cli.train"
@@ -30,7 +31,8 @@ logger = logging.getLogger(__name__)
 
 
 def start_runs_afresh() -> None:
-    """Makes a run independent of earlier runs in the same process, and creates the folder of its log.
+    """Makes a run independent of earlier runs in the same process, checks the numbers of its options, and
+    creates the folder of its log.
 
     The jobs of a hydra sweep share a process. fairseq/checkpoint_utils.py, line 42, stores the best score as
     an attribute of a function, and so does fairseq_cli/train.py, line 227, for ``--patience``: a second job
@@ -40,7 +42,8 @@ def start_runs_afresh() -> None:
     And a log in a folder that does not exist yet causes a ``FileNotFoundError`` after all of fairseq's
     imports. For a single run nothing else changes.
 
-    fairseq calls ``add_defaults`` with the configuration before it opens the log.
+    fairseq calls ``add_defaults`` with the configuration before it opens the log or builds anything, whether
+    the options come from a command line or a yaml.
     """
     replace(initialize, "add_defaults", _add_defaults)
     if _TRAIN in sys.modules:  # it imported the function by name
@@ -48,11 +51,12 @@ def start_runs_afresh() -> None:
 
 
 def _add_defaults(plain: Callable[[Any], None], cfg: Any) -> None:
+    plain(cfg)
+    check_run(cfg)
     _forget_earlier_runs()
     log_file = OmegaConf.select(cfg, "common.log_file")
     if log_file and os.path.dirname(log_file):
         os.makedirs(os.path.dirname(log_file), exist_ok=True)
-    plain(cfg)
 
 
 def _forget_earlier_runs() -> None:

@@ -208,6 +208,7 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
     Raises:
         DataError: there is no objective for this task, or the options don't match the task.
     """
+    _check_token_ids(task)
     for task_class in type(task).__mro__:
         if task_class in _OBJECTIVES:
             return _OBJECTIVES[task_class](cfg, task)
@@ -217,6 +218,17 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
         "another --task, another --criterion, or write an objective and register it with "
         "@fairseq_adv.objectives.register_objective (CONTRIBUTING.md)."
     )
+
+
+def _check_token_ids(task: FairseqTask) -> None:
+    """fairseq puts these ids into each row, whether or not the encoder knows them."""
+    words = getattr(task, "source_dictionary", None)
+    for name in ("init_token", "separator_token"):
+        index = getattr(task.cfg, name, None)
+        if words is not None and index is not None and not 0 <= index < len(words):
+            raise DataError(
+                f"--{name.replace('_', '-')} {index}: pass the id of a token, from 0 to {len(words) - 1}"
+            )
 
 
 def check_classification_head(model: nn.Module, name: str) -> None:

@@ -21,6 +21,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.segments import IntArray, SegmentTable
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig, without_heads
+from fairseq_adv_compat.option_numbers import Numbers
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,8 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
         default=512,
         metadata={
             "help": "maximum number of tokens per candidate; only documents are truncated to fit, not "
-            "questions or answers"
+            "questions or answers",
+            "numbers": Numbers(1, whole=True),
         },
     )
     tokens_per_sample: Optional[int] = field(

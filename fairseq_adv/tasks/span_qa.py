@@ -13,6 +13,7 @@ from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_int
 from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
+from fairseq_adv_compat.option_numbers import Numbers
 
 logger = logging.getLogger(__name__)
 
@@ -29,10 +30,18 @@ class SpanQAConfig(TokenTaskConfig):
         },
     )
     window_overlap: int = field(
-        default=128, metadata={"help": "tokens of the context shared by consecutive windows"}
+        default=128,
+        metadata={
+            "help": "tokens of the context shared by consecutive windows",
+            "numbers": Numbers(0, whole=True),
+        },
     )
     max_answer_tokens: int = field(
-        default=30, metadata={"help": "maximum number of tokens in a predicted answer"}
+        default=30,
+        metadata={
+            "help": "maximum number of tokens in a predicted answer",
+            "numbers": Numbers(1, whole=True),
+        },
     )
 
 
@@ -54,10 +63,6 @@ class SpanQATask(TokenTask):
                 f"--window-tokens {self.longest}: pass {SPECIALS + 2} or more, and no more than "
                 f"--max-positions {cfg.max_positions}"
             )
-        for option, least in (("window_overlap", 0), ("max_answer_tokens", 1)):
-            if getattr(cfg, option) < least:
-                flag = option.replace("_", "-")
-                raise DataError(f"--{flag} {getattr(cfg, option)}: pass {least} or more")
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Reads, checks and tokenises a split.

@@ -14,6 +14,7 @@ from torch import nn
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.saved_tokenizer import load_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv_compat.option_numbers import Numbers
 
 
 @dataclass
@@ -28,7 +29,10 @@ class TokenizerTaskConfig(FairseqDataclass):
             "encoder.json and vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the data folder"
         },
     )
-    max_positions: int = field(default=512, metadata={"help": "maximum number of tokens in a row"})
+    max_positions: int = field(
+        default=512,
+        metadata={"help": "maximum number of tokens in a row", "numbers": Numbers(1, whole=True)},
+    )
     no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
     no_group_by_length: bool = field(
         default=False, metadata={"help": "shuffle without grouping by length; mini-batches have more padding"}

@@ -7,7 +7,6 @@ sentences.
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
 import logging
-import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, List, Tuple
@@ -23,6 +22,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 from fairseq_adv.data.wsc.wsc_dataset import MaskedRow, WSCDataset
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig
+from fairseq_adv_compat.option_numbers import Numbers
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,10 @@ class WSCConfig(TokenizerTaskConfig):
     data: str = field(
         default=MISSING, metadata={"help": "folder with train.jsonl, valid.jsonl or val.jsonl, test.jsonl"}
     )
-    max_positions: int = field(default=512, metadata={"help": "maximum number of tokens in a sentence"})
+    max_positions: int = field(
+        default=512,
+        metadata={"help": "maximum number of tokens in a sentence", "numbers": Numbers(1, whole=True)},
+    )
     wsc_cross_entropy: bool = field(
         default=False,
         metadata={
@@ -45,10 +48,13 @@ class WSCConfig(TokenizerTaskConfig):
         default=1.0,
         metadata={
             "help": "alpha of the margin loss: the sum over the candidates c of -q + alpha * max(0, c - q + "
-            "beta), where q and c are the log-probabilities of query and candidate"
+            "beta), where q and c are the log-probabilities of query and candidate",
+            "numbers": Numbers(0),
         },
     )
-    wsc_margin_beta: float = field(default=0.0, metadata={"help": "beta of the margin loss"})
+    wsc_margin_beta: float = field(
+        default=0.0, metadata={"help": "beta of the margin loss", "numbers": Numbers()}
+    )
 
 
 @register_task("wsc", dataclass=WSCConfig)
@@ -63,10 +69,6 @@ class WSCTask(TokenizerTask):
 
     def __init__(self, cfg: WSCConfig, tokenizer: TokenToIds) -> None:
         super().__init__(cfg, tokenizer)
-        if not (math.isfinite(cfg.wsc_margin_alpha) and cfg.wsc_margin_alpha >= 0):
-            raise DataError(f"--wsc-margin-alpha {cfg.wsc_margin_alpha}: pass a finite weight of 0 or more")
-        if not math.isfinite(cfg.wsc_margin_beta):
-            raise DataError(f"--wsc-margin-beta {cfg.wsc_margin_beta}: pass a finite number")
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Reads, checks and tokenises a split.

@@ -116,7 +116,7 @@ def options_of(cfg: Any) -> Options:
     """A configuration as plain values; the groups that it lacks are empty."""
     found = {}
     for group in FairseqConfig.__dataclass_fields__:
-        values = cfg.get(group) if hasattr(cfg, "get") else None
+        values = cfg[group] if hasattr(cfg, "get") and group in cfg else None
         if isinstance(values, argparse.Namespace):  # classes without a dataclass
             values = vars(values)
         elif OmegaConf.is_config(values):

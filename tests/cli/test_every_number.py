@@ -114,14 +114,23 @@ def test_what_is_looked_at() -> None:
     [
         ("attack a.pt --attack pwws --out o", "error: the following arguments are required: --data"),
         ("attack a.pt --epsilon x", "argument --epsilon: invalid number value: 'x'"),
-        ("attack a.pt --epsilon nan", "argument --epsilon: must be a finite number, not nan"),
-        ("attack a.pt --epsilon 0", "argument --epsilon: must be greater than 0, not 0"),
-        ("attack a.pt --epsilon 1 --start -1", "argument --start: must be 0 or more, not -1"),
-        ("attack a.pt --epsilon 1 --steps 0", "argument --steps: must be 1 or more, not 0"),
+        ("attack a.pt --epsilon nan", "argument --epsilon: must be a finite number above 0, not nan"),
+        ("attack a.pt --epsilon 0", "argument --epsilon: must be a finite number above 0, not 0"),
+        (
+            "attack a.pt --epsilon 1 --start -1",
+            "argument --start: must be a finite number of 0 or more, not -1",
+        ),
+        ("attack a.pt --epsilon 1 --steps 0", "argument --steps: must be a whole number of 1 or more, not 0"),
         ("attack a.pt --epsilon 1 --batches 1.5", "argument --batches: invalid whole number value: '1.5'"),
-        ("sweep data encoder out --ratios 0.1,inf", "argument --ratios: must be a finite number, not inf"),
+        (
+            "sweep data encoder out --ratios 0.1,inf",
+            "argument --ratios: must be a finite number of 0 or more, not inf",
+        ),
         ("score squad a b --threshold inf", "argument --threshold: must be a finite number, not inf"),
-        ("prepare qnli-ranking a out --seed 4294967296", "argument --seed: must be from 0 to 4294967295"),
+        (
+            "prepare qnli-ranking a out --seed 4294967296",
+            "argument --seed: must be a whole number from 0 to 4294967295",
+        ),
     ],
 )
 def test_what_is_told(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,12 +114,17 @@ def test_a_data_set_of_the_hub(
 
 def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
     train = csv(tmp_path / "train.csv", 4)
+    jsonl = tmp_path / "train.jsonl"
+    jsonl.write_text('{"text": "a", "label": "1"}\n')
     rest = [*COLUMNS, "--encoder", encoder, tmp_path / "out"]
     for words, message in (
         ([*rest], "TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT"),
         ([train, "--dataset", "x", *rest], "--dataset excludes files"),
         ([train, "--config", "x", *rest], "--config needs --dataset"),
         ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a number between 0 and 1"),
+        ([train, *rest, "--valid", train, "--valid-share", "0.2"], "--valid-share 0.2: the data has a valid"),
+        ([jsonl, *rest, "--encoding", "latin-1"], "train.jsonl: --encoding is for csv, tsv and text files"),
+        ([train, *rest, "--regression", "--allow-odd-labels"], "--allow-odd-labels is for classes, not for"),
         ([tmp_path / "no.csv", *rest], "no.csv: no such file"),
         ([train, *COLUMNS, tmp_path / "out"], "--encoder-json is missing"),
         ([train, *rest, "--text-pair", "label"], "--label label: is also the column of a text"),

@@ -139,7 +139,7 @@ def test_what_an_unknown_token_shares_with_the_text_before_it_is_masked(tmp_path
 @pytest.mark.parametrize(
     ("line", "extra", "message"),
     [({**LINE, "label": False}, [], "no sentence of the training split has the label true"),
-     (LINE, ["--wsc-margin-alpha", "-1"], "--wsc-margin-alpha -1.0: pass a finite weight"),
+     (LINE, ["--wsc-margin-alpha", "-1"], "--wsc-margin-alpha -1.0: pass a finite number"),
      (LINE, ["--wsc-margin-beta", "nan"], "--wsc-margin-beta nan"),
      ({**LINE, "candidates": [" ".join(["w1"] * 30)]}, [], "train.jsonl:1: 38 tokens, more than --max-"),
      ({**LINE, "target": {**LINE["target"], "span2_index": 1}}, [], "train.jsonl:1: ")],

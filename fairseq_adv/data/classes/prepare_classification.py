@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 from fairseq_adv.data.tables.labelled_rows import LabelledRows, check_classes, refuse_odd_labels
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
-from fairseq_adv.data.tables.split_files import held_out
+from fairseq_adv.data.tables.split_files import check_share, held_out
 from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
@@ -27,7 +27,7 @@ class PrepareConfig:
     Attributes:
         tokenizer: gives the dictionary ids.
         regression: the labels are numbers.
-        valid_share: fraction of the training rows to hold out if there is no split "valid".
+        valid_share: fraction of the training rows to hold out if there is no split "valid"; ``None``: 0.1.
         seed: for choosing them.
         overwrite: replace an output that was made from something else.
         refuse_suspicious: refuse what :func:`fairseq_adv.data.tables.row_checks.check_rows` finds.
@@ -37,7 +37,7 @@ class PrepareConfig:
 
     tokenizer: TokenToIds
     regression: bool = False
-    valid_share: float = 0.1
+    valid_share: Optional[float] = None
     seed: int = 1
     overwrite: bool = False
     refuse_suspicious: bool = False
@@ -68,8 +68,8 @@ def prepare_classification(
 
     Raises:
         DataError: a label does not occur in training (with its place), there are too few classes or rows, or
-            ``out`` was not made by this function; the labels look like those of a wrong column, or suspicious
-            rows are to be refused.
+            ``out`` was not made by this function; the labels look like those of a wrong column, suspicious
+            rows are to be refused, or there is a split "valid" beside ``valid_share``.
     """
     if not (how.regression or how.allow_odd_labels):
         refuse_odd_labels(splits[0])
@@ -104,15 +104,17 @@ def prepare_classification(
 
 
 def _with_valid(splits: Sequence[LabelledRows], how: PrepareConfig) -> tuple[list[LabelledRows], list[str]]:
-    if any(split.name == "valid" for split in splits):
+    has_valid = any(split.name == "valid" for split in splits)
+    share = check_share(how.valid_share, has_valid)
+    if has_valid:
         return list(splits), []
     train, *others = splits
     rows = len(train.labels)
-    chosen = held_out(rows, how.valid_share, how.seed, None if how.regression else train.labels)
+    chosen = held_out(rows, share, how.seed, None if how.regression else train.labels)
     kept = sorted(set(range(rows)) - set(chosen))
     note = (
         f"no validation split: held out {len(chosen)} of {rows} training rows (--valid-share "
-        f"{how.valid_share} --seed {how.seed})"
+        f"{share} --seed {how.seed})"
     )
     return [train.picked("train", kept), train.picked("valid", chosen), *others], [note]
 

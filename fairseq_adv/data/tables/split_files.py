@@ -110,6 +110,17 @@ def files_of_splits(given: Iterable[Union[str, Path]], endings: Sequence[str]) -
     return {split: files[split] for split in SPLITS if split in files}
 
 
+def check_share(share: Optional[float], has_valid: bool) -> float:
+    """The fraction of the training rows to hold out: ``share``, or 0.1 for ``None``.
+
+    Raises:
+        DataError: ``share`` was given, but there is a validation split, so that it would mean nothing.
+    """
+    if has_valid and share is not None:
+        raise DataError(f"--valid-share {share}: the data has a validation split. Leave the option out.")
+    return 0.1 if share is None else share
+
+
 def held_out(rows: int, share: float, seed: int, labels: Optional[Sequence[str]] = None) -> list[int]:
     """The rows to hold out for validation, ascending: those whose number and seed have the smallest SHA-256.
 

@@ -67,6 +67,8 @@ def read_table(
         raise DataError(f"{path}: --no-header is for csv, tsv, and a .txt of cells. Leave it out.")
     if ending in CLASS_LINES:
         yield from _class_lines(path, encoding)
+    elif (encoding or "utf-8").lower() not in ("utf-8", "utf8"):
+        raise DataError(f"{path}: --encoding is for csv, tsv and text files. Leave it out.")
     else:
         yield from json_lines(path) if ending == ".jsonl" else parquet_rows(path, columns)
 

@@ -1,0 +1,83 @@
+"""Checks the numbers of a run's options before anything is built from them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv_compat.option_numbers import OF_FAIRSEQ, Numbers, declared_by, odd_numbers
+
+
+def check_run(cfg: Any) -> None:
+    """Checks a configuration of fairseq, from a command line or a yaml, if it is one for this project.
+
+    Runs with a criterion and a task of others are left alone.
+
+    Raises:
+        DataError: an option has a number that it can't have; names the option and the fix.
+    """
+    kinds = {part: _kind(part, _name(cfg.get(part))) for part in OF_FAIRSEQ}
+    if not any(_is_of_this_project(kinds[part][0]) for part in ("criterion", "task")):
+        return
+    for part, (kind, config_class) in kinds.items():
+        options = cfg.get(part)
+        if options is not None and not isinstance(options, str):
+            _refuse_odd(options, declared_by(part, kind, config_class))
+
+
+def check_arguments(args: Namespace) -> None:
+    """The same for the arguments of ``fairseq-train``, some of which fairseq reads as text.
+
+    Raises:
+        DataError: see :func:`check_run`.
+    """
+    declared: dict[str, Numbers] = {}
+    names = {"task": args.task, "model": args.arch, "criterion": args.criterion}
+    for part in OF_FAIRSEQ:
+        declared.update(declared_by(part, *_kind(part, names.get(part, getattr(args, part, None)))))
+    _refuse_odd(dict(_as_numbers(args, declared)), declared)
+
+
+def _refuse_odd(options: Any, declared: dict[str, Numbers]) -> None:
+    for name, value, fix in odd_numbers(options, declared):
+        values = [value] if isinstance(value, str) or not hasattr(value, "__iter__") else value
+        shown = ",".join(map(str, values)) or "''"
+        raise DataError(f"--{name.replace('_', '-')} {shown:.60}: {fix}")
+
+
+def _as_numbers(args: Namespace, declared: dict[str, Numbers]) -> Iterator[tuple[str, Any]]:
+    for name, value in vars(args).items():
+        if isinstance(value, str) and name in declared:
+            if value.startswith("${"):  # left out: it is the value of another option
+                continue
+            with suppress(ValueError):  # then it is refused as it is
+                value = declared[name].read(value)
+        yield name, value
+
+
+def _name(options: Any) -> Any:
+    if isinstance(options, (str, type(None))):
+        return options
+    found = vars(options) if isinstance(options, Namespace) else options
+    return found.get("_name")
+
+
+def _kind(part: str, name: Any) -> tuple[Any, Any]:
+    """The class that fairseq builds from a part, and the dataclass of its options."""
+    if part == "task":
+        return TASK_REGISTRY.get(name), TASK_DATACLASS_REGISTRY.get(name)
+    if part == "model":
+        return ARCH_MODEL_REGISTRY.get(name, MODEL_REGISTRY.get(name)), MODEL_DATACLASS_REGISTRY.get(name)
+    found = REGISTRIES.get(part, {"registry": {}, "dataclass_registry": {}})
+    return found["registry"].get(name), found["dataclass_registry"].get(name)
+
+
+def _is_of_this_project(kind: Any) -> bool:
+    return any(base.__module__.startswith("fairseq_adv.") for base in getattr(kind, "__mro__", ()))
