@@ -178,8 +178,6 @@ def _index_counts(folder: Path, split: str, longest: int = 0) -> tuple[int, int]
         if part and not path.is_file():
             break
         index = read_index(path, "Prepare the data again, or pass --train-subset.")
-        if index is None:
-            raise DataError(f"{path}: not an index in fairseq's mmap format. Prepare the data again")
         rows += index.count_rows(longest) if longest else index.rows
         tokens += path.with_suffix(".bin").stat().st_size // index.itemsize
     return rows, tokens

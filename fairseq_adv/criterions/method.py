@@ -135,7 +135,6 @@ class Method(FairseqCriterion):
         super().__init__(task)
         self.cfg = cfg
         self.objective = build_objective(cfg, task)
-        self.objective.check_files()
         self.precision = PrecisionOption(cfg.precision)
         floods = cfg.flood_level is not None or cfg.accordance_interval
         self.flood = Flood(cfg, task, self.objective) if floods else None

@@ -237,7 +237,6 @@ def load(
     elif isinstance(trained.task, MaskedLMTask):
         shards = trained.task.cfg.data.split(":")
         check_same_words(Path(path), trained_on.split(":")[0], Path(shards[0]), "")
-    trained.objective.check_files()
     for split in splits:
         _check_split(trained.task, trained.cfg.task.data, split)
         trained.task.load_dataset(split)

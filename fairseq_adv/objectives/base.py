@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ContextManager, TypeVar
 
 from fairseq.logging.meters import MetersDict
@@ -39,9 +40,14 @@ class Objective(ABC):
     def check_model(self, model: nn.Module) -> None:  # noqa: B027 - a task may take any encoder
         """Raises DataError if ``model`` can't be trained with this objective; called before training."""
 
-    def check_files(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
-        """Raises DataError for files with errors that fairseq would find too late; called before any data is
-        read."""
+    def check_split(self, split: str, epoch: int = 1, combine: bool = False) -> None:  # noqa: B027
+        """Raises DataError for files and rows with errors that fairseq would find too late, or not at all;
+        called whenever the task opens a split. Most tasks check what they read themselves.
+
+        Args:
+            epoch: counted from 1; it selects the shard of a corpus.
+            combine: ``SPLIT1``, ``SPLIT2``, … are read too.
+        """
 
     def check_data(self) -> None:  # noqa: B027 - most tasks check what they read when they load it
         """Raises DataError for training data with errors that fairseq would find too late; called before
@@ -199,7 +205,8 @@ def register_objective(task_class: type[FairseqTask]) -> Callable[[_Class], _Cla
 
 
 def build_objective(cfg: Any, task: FairseqTask) -> Objective:
-    """The objective for ``task``, or for the nearest of its base classes that has one.
+    """The objective for ``task``, or for the nearest of its base classes that has one. From now on, the
+    objective checks each split before the task loads it.
 
     Args:
         cfg: the criterion's options.
@@ -211,7 +218,9 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
     _check_token_ids(task)
     for task_class in type(task).__mro__:
         if task_class in _OBJECTIVES:
-            return _OBJECTIVES[task_class](cfg, task)
+            objective = _OBJECTIVES[task_class](cfg, task)
+            task.load_dataset = partial(_load_checked, objective, task.load_dataset)  # type: ignore[method-assign]
+            return objective
     known = ", ".join(sorted(task_class.__name__ for task_class in _OBJECTIVES))
     raise DataError(
         f"no objective for {type(task).__name__}; the adversarial criterions train {known}. Choose "
@@ -229,6 +238,14 @@ def _check_token_ids(task: FairseqTask) -> None:
             raise DataError(
                 f"--{name.replace('_', '-')} {index}: pass the id of a token, from 0 to {len(words) - 1}"
             )
+
+
+def _load_checked(
+    objective: Objective, load: Callable[..., Any], split: str, combine: bool = False, **options: Any
+) -> Any:
+    """``FairseqTask.load_dataset``."""
+    objective.check_split(split, options.get("epoch", 1), combine)
+    return load(split, combine=combine, **options)
 
 
 def check_classification_head(model: nn.Module, name: str) -> None:

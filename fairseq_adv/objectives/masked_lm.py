@@ -21,7 +21,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
-from fairseq_adv.data.corpus.check_shards import check_shards
+from fairseq_adv.data.corpus.check_shards import check_rows, check_shards
 from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_masked_lm_head, register_objective
@@ -46,6 +46,9 @@ class MaskedLM(Objective):
             if checkpoint and checkpoint != "checkpoint_last.pt":
                 flag = "--" + option.replace("_", "-")
                 check_vocabulary(checkpoint, task.source_dictionary, task.cfg.data, flag)
+
+    def check_split(self, split: str, epoch: int = 1, combine: bool = False) -> None:
+        check_rows(self.task.cfg.data, split, epoch, len(self.task.source_dictionary) - 1, combine)  # <mask>
 
     def check_data(self) -> None:
         """Checks all shards: fairseq opens a shard only when its epoch starts, hours into a run."""

@@ -21,7 +21,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.labelled_folder import check_folder, check_labels, class_names
+from fairseq_adv.data.text.labelled_folder import check_labels, check_split, class_names
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_classification_head, register_objective
 from fairseq_adv.objectives.divergence import squared_difference
@@ -50,8 +50,8 @@ class SentencePrediction(Objective):
         if not self.is_regression:
             self._check_labels()
 
-    def check_files(self) -> None:
-        check_folder(Path(self.task.cfg.data), self.is_regression)
+    def check_split(self, split: str, epoch: int = 1, combine: bool = False) -> None:
+        check_split(Path(self.task.cfg.data), split, self.is_regression, combine)
 
     def check_data(self) -> None:
         check_labels(Path(self.task.cfg.data), self.task.datasets, self.is_regression)

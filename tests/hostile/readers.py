@@ -31,7 +31,7 @@ from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
-from fairseq_adv.data.text.labelled_folder import check_folder
+from fairseq_adv.data.text.labelled_folder import check_split
 from fairseq_adv.data.tokenizers import HF_VOCABULARY
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
@@ -339,9 +339,9 @@ READERS: dict[str, Reader] = {
     "vocab.bpe": Reader("vocab.bpe", glue_samples.small_bpe, _tokenizer),
     "spiece.model": Reader("spiece.model", glue_samples.small_spiece, _tokenizer),
     "lines": Reader("a", _text("a", "one\r\ntwo\n"), lambda folder: text_lines(folder / "a")),
-    "index": Reader("input0/train.idx", _index, lambda folder: check_folder(folder, False)),
-    "ids": Reader("label/valid.bin", _index, lambda folder: check_folder(folder, False)),
-    "label dictionary": Reader("label/dict.txt", _index, lambda folder: check_folder(folder, False)),
+    "index": Reader("input0/train.idx", _index, lambda folder: check_split(folder, "train", False)),
+    "ids": Reader("label/valid.bin", _index, lambda folder: check_split(folder, "valid", False)),
+    "label dictionary": Reader("label/dict.txt", _index, lambda folder: check_split(folder, "train", False)),
     "manifest": Reader(
         "manifest.json", _manifest, lambda folder: finished(folder, {"a": 1}, False)),
     "log": Reader("train.log", _text("train.log", LOG), lambda folder: read_log(folder / "train.log")),

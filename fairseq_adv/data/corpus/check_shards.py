@@ -8,7 +8,7 @@ from pathlib import Path
 from fairseq import utils
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.indexed import read_index
+from fairseq_adv.data.text.indexed import check_indexed, parts_of, read_index
 
 AGAIN = "Make it again with fairseq-adv corpus; its --check checks the whole corpus."
 
@@ -41,12 +41,27 @@ def check_shards(data: str, split: str) -> None:
 
 def check_split(prefix: Path) -> None:
     """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says it is."""
-    path = Path(f"{prefix}.idx")
-    if prefix.is_file() and not path.exists():
-        return  # fairseq's raw text: --dataset-impl raw or fasta
-    index = read_index(path, AGAIN)
-    if index is not None and index.rows == 0:
-        raise DataError(f"{prefix}.bin: is empty. Leave it out, or make the corpus again with fewer shards.")
+    for path in parts_of(prefix, combine=False):
+        if not read_index(path, AGAIN).rows:
+            raise DataError(
+                f"{prefix}.bin: is empty. Leave it out, or make the corpus again with fewer shards."
+            )
+
+
+def check_rows(data: str, split: str, epoch: int, words: int, combine: bool) -> None:
+    """Checks every row of a split of the shard that belongs to an epoch, when it is opened.
+
+    Args:
+        data: the task's data argument: folders joined by colons.
+        epoch: counted from 1; each reads the next shard, as in fairseq's ``masked_lm``.
+        words: the size of the dictionary.
+        combine: check ``SPLIT1``, ``SPLIT2``, … too.
+    """
+    if "://" in data:
+        return
+    shards = utils.split_paths(data)
+    for path in parts_of(Path(shards[(epoch - 1) % len(shards)], split), combine):
+        check_indexed(path, words, AGAIN)
 
 
 def _words(path: Path) -> list[bytes]:

@@ -90,12 +90,11 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
     path = folder / f"{split}.idx"
     try:
         counts, index = counts_of(folder, split), read_index(path, "Make the shard again.")
+        index.check_rows("Make the shard again.")
     except (OSError, DataError) as error:
         return [f"{folder}: {split} can't be read ({error})"]
-    if index is None or index.rows != counts.rows:
-        return [f"{path}: has {index.rows if index else 'other'} rows, but {counts.rows} were written"]
-    if not index.is_contiguous():
-        return [f"{path}: the rows' offsets do not fit their lengths"]
+    if index.rows != counts.rows:
+        return [f"{path}: has {index.rows} rows, but {counts.rows} were written"]
     itemsize = np.dtype(best_fitting_int_dtype(vocabulary_size)).itemsize
     if path.with_suffix(".bin").stat().st_size != counts.tokens * itemsize:
         return [f"{path.with_suffix('.bin')}: does not have the {counts.tokens} tokens that were written"]

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.tables.labelled_rows import LabelledRows, is_float32
-from fairseq_adv.data.text.indexed import read_index, write_indexed
+from fairseq_adv.data.text.indexed import check_indexed, parts_of, read_index, write_indexed
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds, load_dictionary
@@ -166,28 +166,57 @@ def check_classes(file: Path, labels: Sequence[str], trained: Sequence[str]) -> 
         )
 
 
-def check_folder(folder: Path, is_regression: bool) -> None:
-    """Checks all splits that exist, with or without labels.
-
-    Files in fairseq's older formats are only checked for existence.
+def check_split(folder: Path, split: str, is_regression: bool, combine: bool = False) -> None:
+    """Checks a split, with or without labels, as every command does when it opens one.
 
     Args:
-        folder: with ``input0``, optionally ``input1``, and ``label``; a folder that doesn't exist is not
-            checked.
+        folder: with ``input0``, optionally ``input1``, and ``label``.
+        combine: check ``SPLIT1``, ``SPLIT2``, … too, which fairseq adds to a training split.
+
+    Raises:
+        DataError: a file is missing or damaged, the files don't belong together, or a row is not one that
+            training can read: without tokens, or with another label than one class; names the row.
     """
-    inputs = [part for part in (folder / "input0", folder / "input1") if part.is_dir()]
-    if not inputs:
-        return
-    words = [len(load_dictionary(part / "dict.txt")) for part in inputs]
-    classes = 0 if is_regression else len(load_dictionary(folder / "label" / "dict.txt"))
-    for index in sorted(inputs[0].glob("*.idx")):
-        rows = check_indexed(index, words[0])
-        for part, size in zip(inputs[1:], words[1:]):
-            _same(index, rows, part / index.name, check_indexed(part / index.name, size))
+    words = {part: len(load_dictionary(part / "dict.txt")) for part in _inputs(folder)}
+    classes = None if is_regression else load_dictionary(folder / "label" / "dict.txt")
+    for index in parts_of(folder / "input0" / split, combine):
+        rows = 0
+        for part, size in words.items():
+            found = check_indexed(part / index.name, size, _AGAIN).rows
+            _same(index, rows or found, part / index.name, found)
+            rows = found
         labels = _labels_of(folder, index.stem, is_regression)
         if labels.is_file():
-            found = _check_numbers(labels) if is_regression else check_indexed(labels, classes)
+            found = _check_numbers(labels) if classes is None else _check_classes(labels, classes)
             _same(index, rows, labels, found)
+
+
+def _inputs(folder: Path) -> List[Path]:
+    return [folder / "input0"] + [part for part in [folder / "input1"] if part.is_dir()]
+
+
+def _check_classes(index: Path, classes: Dictionary) -> int:
+    """The number of rows of an index of labels, each a class and ``</s>``."""
+    head = read_index(index, _AGAIN)
+    head.check_rows(_AGAIN)
+    lengths, first = head.lengths(), classes.nspecial
+    is_odd = np.asarray(lengths != 2)
+    if not is_odd.any():
+        labels, ends = head.ids().reshape(-1, 2).T
+        is_odd = (labels < first) | (labels >= first + len(class_names(classes))) | (ends != classes.eos())
+    if is_odd.any():
+        row = int(is_odd.argmax())
+        start = int(lengths[:row].sum(dtype=np.int64))
+        found = " ".join(_symbol(classes, int(one)) for one in head.ids()[start : start + lengths[row]][:4])
+        raise DataError(
+            f"{index.with_suffix('.bin')}: the label of row {row + 1} is {found!r}, not a class of dict.txt "
+            f"and </s>. {_AGAIN}"
+        )
+    return head.rows
+
+
+def _symbol(dictionary: Dictionary, number: int) -> str:
+    return str(dictionary[number]) if number < len(dictionary) else str(number)
 
 
 def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:
@@ -199,28 +228,6 @@ def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> No
                 f"{labels}: no such file: the split {split!r} has no labels. {_AGAIN} Or choose another "
                 "split."
             )
-
-
-def check_indexed(index: Path, words: int) -> int | None:
-    """Checks an ``.idx`` and its ``.bin``. Returns the number of rows; ``None`` for an older format.
-
-    Args:
-        words: the size of the dictionary, including fairseq's special symbols (``<mask>`` is one more).
-    """
-    head = read_index(index, _AGAIN)
-    if head is None:
-        return None
-    if not head.is_contiguous():
-        raise DataError(f"{index}: a row does not begin where the one before it ends. {_AGAIN}")
-    tokens = index.with_suffix(".bin")
-    is_empty = tokens.stat().st_size == 0
-    ids = np.zeros(1) if is_empty else np.memmap(tokens, np.dtype(f"u{head.itemsize}"), "r")
-    if int(ids.max()) > words:
-        raise DataError(
-            f"{tokens}: contains the token {int(ids.max())}, but {index.parent / 'dict.txt'} has only "
-            f"{words}. Do they belong together?"
-        )
-    return head.rows
 
 
 def _check_numbers(labels: Path) -> int:
@@ -241,6 +248,6 @@ def _labels_of(folder: Path, split: str, is_regression: bool) -> Path:
     return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
 
 
-def _same(index: Path, rows: int | None, other: Path, found: int | None) -> None:
-    if rows is not None and found is not None and rows != found:
+def _same(index: Path, rows: int, other: Path, found: int) -> None:
+    if rows != found:
         raise DataError(f"{other}: has {found} rows, but {index} has {rows}. {_AGAIN}")

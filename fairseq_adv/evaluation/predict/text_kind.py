@@ -28,7 +28,7 @@ from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.tables.separated import find_separator
 from fairseq_adv.data.tables.table_files import PlacedRow, read_table, text_cell
-from fairseq_adv.data.text.labelled_folder import check_classes, check_folder, class_names
+from fairseq_adv.data.text.labelled_folder import check_classes, check_split, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
@@ -80,6 +80,7 @@ class TextKind:
                 f"{'with' if regression else 'without'} --regression-target. Choose another checkpoint."
             )
         labels = [] if regression else self._checked_labels(of, data)
+        check_split(data, split, regression)
         self.task.load_dataset(split)
         dataset = self.task.dataset(split)
         inputs = [p for name in ("input0", "input1") for p in sorted((data / name).glob(f"{split}.*"))]
@@ -177,7 +178,6 @@ def check_prepared(data: Path, is_regression: bool, of: PredictionTask) -> None:
     if missing is not None:
         verb = "classification" if of is OWN_DATA else "glue"
         raise DataError(f"{missing}: no such file. Make the folder with fairseq-adv prepare {verb}.")
-    check_folder(data, is_regression)
 
 
 def encoded(tokenizer: TokenToIds, column: Sequence[str], start: int | None) -> list[Any]:

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from corpus_shards import write_shards
+from corpus_shards import pretraining_args, write_shards
 from fairseq.data import indexed_dataset
+from support import build
 
 from fairseq_adv.data.corpus.check_shards import check_shards, check_split
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.indexed import write_indexed
 
 
 def split_of(data: Path) -> list[Path]:
@@ -76,17 +78,24 @@ def test_a_file_of_another_length_is_named(tmp_path: Path, dtype: type) -> None:
             check_split(prefix)
 
 
-def test_other_formats_of_fairseqs_are_left_to_it(tmp_path: Path) -> None:
-    """Raw text has no index; those of older formats begin with letters of their own."""
+def test_raw_text_has_no_index(tmp_path: Path) -> None:
     (tmp_path / "raw").write_text("w1 w2\n")
     check_split(tmp_path / "raw")
-    (tmp_path / "huffman.idx").write_bytes(b"HUFFIDX\x00\x00" + b"\x01" * 40)
-    (tmp_path / "huffman.bin").write_bytes(b"\x00")
-    check_split(tmp_path / "huffman")
-    builder = indexed_dataset.IndexedDatasetBuilder(str(tmp_path / "cached.bin"), dtype=np.int32)
-    builder.add_item(torch.arange(5))
-    builder.finalize(str(tmp_path / "cached.idx"))
-    check_split(tmp_path / "cached")
+
+
+@pytest.mark.parametrize("shard", [1, 2])
+def test_the_rows_of_a_shard_are_checked_when_it_is_opened(tmp_path: Path, shard: int) -> None:
+    """Before that only the header of each, which takes milliseconds."""
+    data = write_shards(tmp_path, 2)
+    run = build(pretraining_args(data, tmp_path / "save", "standard"))
+    folder = split_of(data)[shard - 1]
+    for path in folder.glob("train.*"):
+        path.unlink()  # the run may have it open
+    write_indexed(folder / "train", [(np.array([4, 2, 2]), np.array([2, 0, 1]))], 100)
+    check_shards(str(data), "train")
+    run.task.load_dataset("train", epoch=3 - shard)
+    with pytest.raises(DataError, match=r"train\.idx: row 2 has 0 tokens"):
+        run.task.load_dataset("train", epoch=shard + 2)  # the third epoch reads the first shard again
 
 
 def test_a_shard_without_rows_is_named(tmp_path: Path) -> None:
