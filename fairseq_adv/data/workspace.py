@@ -16,7 +16,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError, full_disk_named
-from fairseq_adv.data.io import LOCK, atomic_write, flush, locked
+from fairseq_adv.data.io import LOCK, atomic_write, flush, locked, sha256_of
 
 MANIFEST = "manifest.json"
 
@@ -50,21 +50,22 @@ def differences(made_from: Mapping[str, Any], before: object) -> List[str]:
 
 
 def read_manifest(folder: Path) -> Dict[str, Any]:
-    """``made_from``, and the size in bytes of each of the ``files`` if the folder is complete; empty if the
-    folder has no manifest."""
+    """``made_from``, and the size in bytes, or the SHA-256, of each of the ``files`` if the folder is
+    complete; empty if the folder has no manifest."""
     manifest = json_object_or_none(folder / MANIFEST) or {}
     return manifest if isinstance(manifest.get("made_from"), dict) else {}
 
 
 def check_files(folder: Path, manifest: Mapping[str, Any], fix: str) -> None:
-    """Checks that a folder has the files in its manifest."""
+    """Checks that a folder has the files in its manifest; where this has digests, every byte is read."""
     files = manifest.get("files")
     if not isinstance(files, dict):
         raise DataError(f"{folder / MANIFEST}: has no list of the files and their sizes. {fix}")
-    for name, size in files.items():
-        path = folder / name
-        if not path.is_file() or path.stat().st_size != size:
-            raise DataError(f"{path}: missing, or its size has changed since it was made. {fix}")
+    for name, known in files.items():
+        path, is_digest = folder / name, isinstance(known, str)
+        if not path.is_file() or (sha256_of(path) if is_digest else path.stat().st_size) != known:
+            what = "it" if is_digest else "its size"
+            raise DataError(f"{path}: missing, or {what} has changed since it was made. {fix}")
 
 
 def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
@@ -95,7 +96,9 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
 
 
 @contextmanager
-def workspace(out: Path, made_from: Mapping[str, Any], resumes: bool = False) -> Iterator[Path]:
+def workspace(
+    out: Path, made_from: Mapping[str, Any], resumes: bool = False, digests: bool = False
+) -> Iterator[Path]:
     """The folder ``OUT.partial`` for the block to fill; it is renamed to ``out`` at the end.
 
     At the end ``out`` is replaced, whatever it is: call :func:`finished` first. A link to a folder stays: the
@@ -104,6 +107,7 @@ def workspace(out: Path, made_from: Mapping[str, Any], resumes: bool = False) ->
     Args:
         resumes: after an error, leave what was written, for the next block with the same ``made_from``.
             Otherwise the folder is removed.
+        digests: record the SHA-256 of each file instead of its size, for files that nothing else checks.
     """
     target, folder = Path(os.path.realpath(out)), _partial(out)
     with full_disk_named(Path(os.path.abspath(out))):
@@ -112,7 +116,7 @@ def workspace(out: Path, made_from: Mapping[str, Any], resumes: bool = False) ->
             try:
                 _begin(folder, made_from, resumes)
                 yield folder
-                _end(folder, made_from)
+                _end(folder, made_from, digests)
                 _publish(folder, target)
             finally:
                 if not resumes:
@@ -130,12 +134,14 @@ def _begin(folder: Path, made_from: Mapping[str, Any], resumes: bool) -> None:
         _write_manifest(folder, {"made_from": made_from})
 
 
-def _end(folder: Path, made_from: Mapping[str, Any]) -> None:
+def _end(folder: Path, made_from: Mapping[str, Any], digests: bool) -> None:
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST]
     for path in paths:
         flush(path)
-    sizes = {str(path.relative_to(folder)): path.stat().st_size for path in paths}
-    _write_manifest(folder, {"made_from": made_from, "files": sizes})
+    known = {
+        str(path.relative_to(folder)): sha256_of(path) if digests else path.stat().st_size for path in paths
+    }
+    _write_manifest(folder, {"made_from": made_from, "files": known})
 
 
 def _publish(folder: Path, out: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -188,8 +189,35 @@ def test_damaged_and_foreign_folders(corpus_file: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="not an index"):
         open_index(tmp_path / "empty")
+
+
+def test_any_damaged_byte_is_found_when_it_is_opened(corpus_file: Path, tmp_path: Path) -> None:
+    """tantivy itself reads most of them, and finds other sentences."""
+    out = tmp_path / "index"
+    built(corpus_file, out)
+    files = json.loads((out / "manifest.json").read_text())["files"]
+    assert {Path(name).suffix for name in files} >= {".fieldnorm", ".store", ".idx", ".term", ".json"}
+    for name in files:
+        path = out / name
+        whole = path.read_bytes()
+        for damaged in (whole[:-1], whole[: len(whole) // 2] + b"?" + whole[len(whole) // 2 + 1 :]):
+            if damaged == whole:  # an empty file
+                continue
+            path.write_bytes(damaged)
+            told = rf"{re.escape(str(path))}: missing, or it has changed .* Build it again\."
+            with pytest.raises(DataError, match=told):
+                open_index(out)
+        path.write_bytes(whole)
+    open_index(out)
+
+
+def test_an_index_of_an_earlier_version_is_compared_by_size(corpus_file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "index"
     built(corpus_file, out)
     manifest = json.loads((out / "manifest.json").read_text())
+    manifest["files"] = {name: (out / name).stat().st_size for name in manifest["files"]}
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    open_index(out)
     store = next(name for name in manifest["files"] if name.endswith(".store"))
     os.truncate(out / store, 10)
     with pytest.raises(DataError, match=r"\.store: missing, or its size has changed"):

@@ -28,6 +28,11 @@ def split_named(path: Path) -> str:
     return found.pop() + ("1" if "mismatched" in words else "") if len(found) == 1 else ""
 
 
+def names_split(path: Path, split: str) -> bool:
+    """Whether a word in the file's name stands for the split."""
+    return split_named(path) == _WORDS.get(split, split)
+
+
 def is_split(word: str, split: str) -> bool:
     """Whether a file's or folder's name is a name of the split."""
     return word == split or _WORDS.get(word) == split
@@ -47,7 +52,7 @@ def split_files(folder: Path, split: str, endings: Sequence[str]) -> list[Path]:
     return (
         [path for path in files if path.stem == split]
         or [path for path in files if is_split(path.stem.lower(), split)]
-        or [path for path in files if split_named(path) == _WORDS.get(split, split)]
+        or [path for path in files if names_split(path, split)]
     )
 
 

@@ -204,8 +204,8 @@ def read_index(path: Path, fix: str) -> MmapIndex:
         head = stream.read(LENGTHS_AT)
         if head[:8] in _OTHERS:
             raise DataError(
-                f"{path}: is not in fairseq's format mmap, the only one that is read. Binarise the text again "
-                "with fairseq-preprocess --dataset-impl mmap."
+                f"{path}: is not in fairseq's format mmap, the only one that is read. Binarise the text "
+                "again, with fairseq-preprocess --dataset-impl mmap."
             )
         index = _parsed(path, head)
         if index is None or path.stat().st_size != index.size:

@@ -190,8 +190,8 @@ def test_damage_is_found(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
         (3, "truncated, or not a fairseq index"),
         (17, "truncated or stale"),  # the type of the ids: uint32 instead of uint16
         (18, "truncated, or not a fairseq index"),
-        (26, "offsets do not fit"),  # the first row's length
-        (26 + 4 * rows + 8, "offsets do not fit"),  # where the second row begins
+        (26, "does not begin where"),  # the first row's length
+        (26 + 4 * rows + 8, "does not begin where"),  # where the second row begins
         (26 + 4 * (rows - 1), "truncated or stale"),  # the last row's length
     ):
         index.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
