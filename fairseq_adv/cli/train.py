@@ -153,6 +153,7 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     has_tokenizer = kind_of(options.value("--task")) in ("questions", "tokens")
     told = options.value("--tokenizer-dir") if has_tokenizer else ""
     if not files and not told:
+        shutil.rmtree(target, ignore_errors=True)  # of other data
         return
     with atomic_folder(target) as beside:
         for path in files:

@@ -52,9 +52,10 @@ from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
+from fairseq_adv.training.data_digest import digests_of
 from fairseq_adv.training.kept_layers import kept_layers, number_as_before
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
-from fairseq_adv.training.restart import RECORD, check_restart, follow_precision, use_new_options
+from fairseq_adv.training.restart import DATA, RECORD, check_restart, follow_precision, use_new_options
 
 logger = logging.getLogger(__name__)
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
@@ -144,6 +145,7 @@ class Method(FairseqCriterion):
         self._update = -1
         self._is_useful = True
         self._kept: dict[str, Any] = {}
+        self._data: dict[str, Any] = {}
         self._parts: list[ModelParts] = []
         self.shares_dropout = not self.dropout_option or self._has_shared_dropout()
         self._bind(task)
@@ -283,6 +285,7 @@ class Method(FairseqCriterion):
                 "--valid-subset valid,valid1"
             )
         check_validation_tokens(self.task.datasets, cfg.dataset)
+        self._data = digests_of(self.task, cfg.dataset)
         self.precision.begin(cfg.common)
         if self.freezes_inference_copies:
             freeze_inference_copies(model)
@@ -301,8 +304,8 @@ class Method(FairseqCriterion):
                 the checkpoint's run resumes, which may have used version 0.2 of this project.
 
         Raises:
-            DataError: options have changed (see :mod:`fairseq_adv.training.restart`), or there is ``--fp16``
-                without a GPU.
+            DataError: options or data have changed (see :mod:`fairseq_adv.training.restart`), or there is
+                ``--fp16`` without a GPU.
         """
         refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
         number_as_before(state, trainer)
@@ -312,7 +315,7 @@ class Method(FairseqCriterion):
                 (state.get("extra_state") or {}).pop(name, None)
         else:
             follow_precision(state, trainer, self.precision)
-            check_restart(state, trainer, self.cfg.allow_changed_options)
+            check_restart(state, trainer, self.cfg.allow_changed_options, self._data)
             tell_of_earlier_averages(state, trainer)
         if trainer.cfg.ema.store_ema:
             _begin_average(state, trainer, reset_optimizer)
@@ -338,7 +341,7 @@ class Method(FairseqCriterion):
 
     def extra_state(self) -> dict[str, Any]:
         """What is added to a checkpoint's ``extra_state``."""
-        return self._kept
+        return {**self._kept, DATA: self._data}
 
     def check_before_training(self, model: nn.Module) -> None:
         """Raises DataError if something would make the run pointless, or its updates wrong; called before

@@ -1,7 +1,8 @@
-"""Refuses to resume from a checkpoint that was made with other options, unless the user agrees.
+"""Refuses to resume from a checkpoint that was made with other options or data, unless the user agrees.
 
 fairseq resumes from ``SAVE_DIR/checkpoint_last.pt`` whatever made it: two jobs of a sweep that share a folder
-would train one model, one after the other, and a changed learning rate would go unnoticed.
+would train one model, one after the other, and a changed learning rate, or data prepared anew at the same
+path, would go unnoticed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from fairseq.optim import OPTIMIZER_REGISTRY
@@ -18,6 +20,7 @@ from fairseq.trainer import Trainer
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.training_loop import PATIENCE, which_limit
 from fairseq_adv.training.changed_options import Options, compare, factors, options_of
+from fairseq_adv.training.data_digest import are_digests, differences
 from fairseq_adv.training.precision_option import PrecisionOption
 
 logger = logging.getLogger(__name__)
@@ -26,23 +29,26 @@ logger = logging.getLogger(__name__)
 RECORD = "changed_options"
 # There too, from reading the checkpoint until the end of ``load_checkpoint``, on all workers.
 JUST_NOW = "changed_options_now"
+# Digests of the data, see :mod:`fairseq_adv.training.data_digest`.
+DATA = "data"
 # And the updates of a finished run, if it has no optimizer's state from which fairseq would know them.
 _ENDED = "ended_after_update"
 # Options without which scores can't be compared.
 _OF_SCORES = {
     "--best-checkpoint-metric", "--maximize-best-checkpoint-metric", "--valid-subset",
-    "--combine-valid-subsets", "--max-valid-steps", "data",
+    "--combine-valid-subsets", "--max-valid-steps", "data", "tokenizer",
 }  # fmt: skip
 
 
-def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> None:
-    """Compares the options of the checkpoint with this run's.
+def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, data: Mapping[str, Any]) -> None:
+    """Compares the options and the data of the checkpoint with this run's.
 
     fairseq's ``--reset-…`` options ask for a change, so nothing is compared with them.
 
     Args:
         state: the checkpoint's contents. If the batch size or the number of workers has changed, the position
             in the epoch is converted. A change that the user agreed to is recorded.
+        data: of this run, from :func:`fairseq_adv.training.data_digest.digests_of`.
     """
     saving, there = trainer.cfg.checkpoint, state.get("cfg")
     asked = (saving.reset_optimizer, saving.reset_lr_scheduler, saving.reset_meters, saving.reset_dataloader)
@@ -54,14 +60,17 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
     is_over = bool(which_limit(trainer.cfg, updates, position.get("epoch", 1) - 1, seconds, runs))
     changes, path = compare(there, trainer.cfg, is_over), _path(trainer)
     is_named = saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once
-    if changes.refused and not is_allowed:
+    of_data = _data_changes(extra.get(DATA), data, trainer, path)
+    refused = changes.refused + of_data
+    if refused and not is_allowed:
+        what = " and ".join(["options"] * bool(changes.refused) + ["data"] * bool(of_data))
         fix = "another --save-dir (checkpoint.save_dir; in a sweep one per job)"
         if is_named:
             fix = f"--finetune-from-model {path} instead, with an empty --save-dir, to start from its weights"
         raise DataError(
-            f"{path} was made with other options, and this run would resume from it "
-            f"({'; '.join(changes.refused)}). Pass {fix}, or --allow-changed-options "
-            "(criterion.allow_changed_options=true) to go on with the new ones, which the checkpoint will "
+            f"{path} was made with other {what}, and this run would resume from it "
+            f"({'; '.join(refused)}). Pass {fix}, or --allow-changed-options "
+            f"(criterion.allow_changed_options=true) to go on with the new {what}, which the checkpoint will "
             "record"
         )
     if updates and not is_named and state.get("last_optimizer_state") is None:
@@ -73,14 +82,23 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool) -> 
             )
         extra[_ENDED] = updates
     _convert_position(position, there, trainer.cfg)
+    if of_data:
+        position["version"] = 1  # past the end of fewer rows is the end
     if changes.told:
         logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
-    if changes.refused:
-        logger.warning(f"{path}: resumes after update {updates} with {'; '.join(changes.refused)}")
-        extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": changes.refused}]
+    if refused:
+        logger.warning(f"{path}: resumes after update {updates} with {'; '.join(refused)}")
+        extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": refused}]
         extra[JUST_NOW] = True
         _rename_optimizer(state.get("optimizer_history"), there, trainer.cfg)
-        _forget_scores(state, changes.refused, saving.maximize_best_checkpoint_metric)
+        _forget_scores(state, refused, saving.maximize_best_checkpoint_metric)
+
+
+def _data_changes(before: Any, now: Mapping[str, Any], trainer: Trainer, path: str) -> list[str]:
+    if not are_digests(before):
+        logger.info(f"{path}: does not say what data it was made with (an earlier version), so any is taken")
+        return []
+    return differences(before, now, str(getattr(trainer.cfg.task, "data", "")))
 
 
 def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionOption) -> None:

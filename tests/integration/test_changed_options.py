@@ -63,7 +63,7 @@ def test_they_are_refused_with_one_line(data: Path, save: Path, workers: int) ->
         f"error: {save}/checkpoint_last.pt was made with other options, and this run would resume from it "
         "(--lr: 0.1 -> 0.2; --adv-steps: 3 -> 2). Pass another --save-dir (checkpoint.save_dir; in a sweep "
         "one per job), or --allow-changed-options (criterion.allow_changed_options=true) to go on with the "
-        "new ones, which the checkpoint will record\n"
+        "new options, which the checkpoint will record\n"
     ) in done.stderr
     assert done.stderr.count("made with other options") == 1
     assert "rank1]: Traceback" not in done.stderr and "trainer.py" not in done.stderr
