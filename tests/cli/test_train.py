@@ -861,3 +861,26 @@ def test_the_updates_of_spans_are_counted_by_windows(tmp_path: Path) -> None:
     found = options_of(data, None, *SIZES.split(), *given)
     assert (found["--task"], found["--best-checkpoint-metric"]) == ("span_qa", "f1")
     assert found["--total-num-update"] == str(3 * windows)
+
+
+def test_other_words_of_the_tokenizer_are_refused_or_also_those_of_predict(tmp_path: Path) -> None:
+    """The words of the data are numbered by the encoder's dict.txt, of which the run has a copy."""
+    data, save = write_tags(tmp_path / "tags", train=11), tmp_path / "out"
+    words, kept = write_encoder(tmp_path / "encoder") / "dict.txt", save / "tokenizer" / "dict.txt"
+    sizes = SIZES.replace("--max-positions 16", "--max-positions 24").split()
+    given = [data, "--tokenizer-dir", str(words.parent), *sizes, "--save-dir", str(save), *QUICK]
+    done = verb(*given, "--max-epoch", "1")
+    assert done.returncode == 0, done.stderr[-2000:]
+    before = words.read_text()
+    first, second, *others = before.splitlines(keepends=True)
+    words.write_text("".join([second, first, *others]))
+    refused = verb(*given, "--max-epoch", "2")
+    assert refused.returncode == 2 and kept.read_text() == before
+    assert (
+        f"error: {save}/checkpoint_last.pt was made with other data, and this run would resume from it "
+        "(tokenizer: has other words or options). Pass another --save-dir"
+    ) in refused.stderr.splitlines()[-1]
+    allowed = verb(*given, "--max-epoch", "2", "--allow-changed-options")
+    assert allowed.returncode == 0, allowed.stderr[-2000:]
+    assert kept.read_text() == words.read_text()
+    assert "resumes after update 1 with tokenizer: has other words or options" in allowed.stderr

@@ -113,6 +113,17 @@ def test_a_position_past_the_end_is_the_end(data: Path, tmp_path: Path) -> None:
     assert epochs == [2] * 16
 
 
+def test_past_the_end_of_fewer_rows_is_the_end(tmp_path: Path) -> None:
+    """Prepared anew at the same path, and the user agrees."""
+    data, save = write_task(tmp_path / "bin", train=16), tmp_path / "save"
+    fairseq_train(*args(data, save, "--max-update", "3"))
+    write_task(data, train=8)
+    done = fairseq_train(*args(data, save, "--max-epoch", "2", "--allow-changed-options"))
+    assert [log["epoch"] for log in logged(done, "train_inner")] == [2, 2]
+    told = f"resumes after update 3 with data: {data} has other rows in train and valid"
+    assert (done.stdout + done.stderr).count(told) == 1
+
+
 def test_past_the_end_of_a_shard_comes_the_next(tmp_path: Path) -> None:
     data = write_shards(tmp_path, 3, longest=20)
     own = [*pretraining_args(data, tmp_path / "save", "standard"), "--batch-size", "100"]
