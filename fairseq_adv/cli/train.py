@@ -67,9 +67,9 @@ filled in unless you pass them:
     multiple of its steps), which fairseq-adv compare reads
 
 To resume from SAVE_DIR/checkpoint_last.pt, run the same command again; with a larger --max-epoch or
---max-update a finished run is trained further. A checkpoint made with other options is refused, unless you
-pass --allow-changed-options; docs/cluster.md lists what may change. fairseq-adv options CRITERION lists a
-criterion's options.
+--max-update a finished run is trained further. A checkpoint made with other options or data is refused,
+unless you pass --allow-changed-options; docs/cluster.md lists what may change. fairseq-adv options CRITERION
+lists a criterion's options.
 """
 
 

@@ -119,8 +119,8 @@ class MethodConfig(ObjectiveConfig):
     )
     allow_changed_options: bool = option(
         False,
-        "resume from a checkpoint that was made with other options (see docs/cluster.md); later checkpoints "
-        "record the changes",
+        "resume from a checkpoint that was made with other options or data (see docs/cluster.md); later "
+        "checkpoints record the changes",
     )
     # The criterion needs these to skip the rows that training skips, and to warn about what the log or a
     # restarted run will lack. They are set by fairseq's own options of the same names.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.fairseq_patches.training_loop import PATIENCE, which_limit
 from fairseq_adv.training.changed_options import Options, compare, factors, options_of
 from fairseq_adv.training.data_digest import are_digests, differences
@@ -38,6 +40,8 @@ _OF_SCORES = {
     "--best-checkpoint-metric", "--maximize-best-checkpoint-metric", "--valid-subset",
     "--combine-valid-subsets", "--max-valid-steps", "data", "tokenizer",
 }  # fmt: skip
+# What may mean another tokenizer.
+_OF_TOKENIZER = {"data", "tokenizer", "--tokenizer-dir"}
 
 
 def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, data: Mapping[str, Any]) -> None:
@@ -89,7 +93,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
     if refused:
         logger.warning(f"{path}: resumes after update {updates} with {'; '.join(refused)}")
         extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": refused}]
-        extra[JUST_NOW] = True
+        extra[JUST_NOW] = refused
         _rename_optimizer(state.get("optimizer_history"), there, trainer.cfg)
         _forget_scores(state, refused, saving.maximize_best_checkpoint_metric)
 
@@ -109,16 +113,26 @@ def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionO
 
 
 def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None) -> None:
-    """If the user agreed to a change, the optimizer uses its options, not those that it was saved with.
+    """If the user agreed to a change, the optimizer uses its options, not those that it was saved with, and
+    the save folder's copy of a tokenizer of other data is removed.
 
     Args:
         overrides: ``--optimizer-overrides``, which win.
     """
     if extra is not None and _ENDED in extra:
         trainer.set_num_updates(extra.pop(_ENDED))
-    if extra is not None and extra.pop(JUST_NOW, False):
-        for group in trainer.optimizer.param_groups:
-            group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
+    now, saving = None if extra is None else extra.pop(JUST_NOW, None), trainer.cfg.checkpoint
+    if not isinstance(now, list):
+        return
+    for group in trainer.optimizer.param_groups:
+        group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
+    if trainer.is_data_parallel_master and not saving.no_save and _options(now) & _OF_TOKENIZER:
+        # fairseq-adv train then puts the new one there; without it, predict reads that of the data.
+        shutil.rmtree(os.path.join(saving.save_dir, FOLDER), ignore_errors=True)
+
+
+def _options(refused: list[str]) -> set[str]:
+    return {line.partition(":")[0] for line in refused}
 
 
 def _rename_optimizer(history: Any, there: Any, here: Any) -> None:
@@ -134,7 +148,7 @@ def _forget_scores(state: dict[str, Any], refused: list[str], is_maximized: bool
 
     With the best score by another metric, fairseq might never write ``checkpoint_best.pt`` again.
     """
-    changed, history = {line.partition(":")[0] for line in refused}, state.get("optimizer_history")
+    changed, history = _options(refused), state.get("optimizer_history")
     is_other, is_rescheduled = bool(changed & _OF_SCORES), "--lr-scheduler" in changed
     if is_other:
         for name in ("best", PATIENCE):

@@ -251,6 +251,7 @@ def test_other_data_are_refused_or_recorded(tmp_path: Path, caplog: pytest.LogCa
     saved(run_of(data, save), save)
     load(run_of(data, save), save)
     write_task(data, train=9, seed=3)
+    write_encoder(save / "tokenizer")
     told = f"data: {data} has other rows in train and valid"
     with pytest.raises(DataError) as caught:
         load(run_of(data, save), save)
@@ -261,9 +262,11 @@ def test_other_data_are_refused_or_recorded(tmp_path: Path, caplog: pytest.LogCa
     )
     with pytest.raises(DataError, match=r"was made with other options and data, .*\(--seed: 7 -> 8; data: "):
         load(run_of(data, save, "--seed", "8"), save)
+    assert (save / "tokenizer").is_dir()
     with caplog.at_level(logging.WARNING):
         run = run_of(data, save, "--allow-changed-options")
         extra = load(run, save)
+    assert not (save / "tokenizer").exists()
     assert f"{save}/checkpoint_last.pt: resumes after update 1 with {told}" in caplog.text
     assert "best" not in extra and extra["train_iterator"]["version"] == 1
     saved(run, save)
