@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_adv.cli.number_types import count
+from fairseq_adv.data.processes import python_module
 
 ROOT = Path(__file__).resolve().parents[1]
 CORPUS_MB = 82_000
@@ -77,15 +78,15 @@ def cost(*commands: list[str]) -> Cost:
 def theirs(text: Path, bpe: Path, out: Path) -> Cost:
     encoded = out.with_name(out.name + ".encoded")
     files = ["--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe")]
-    encode = [sys.executable, "-m", "fairseq.examples.roberta.multiprocessing_bpe_encoder", *files]
+    encode = python_module("fairseq.examples.roberta.multiprocessing_bpe_encoder", *files)
     encode += ["--inputs", str(text), "--outputs", str(encoded), "--keep-empty", "--workers", "1"]
-    binarize = [sys.executable, "-m", "fairseq_cli.preprocess", "--only-source", "--workers", "1"]
+    binarize = python_module("fairseq_cli.preprocess", "--only-source", "--workers", "1")
     binarize += ["--srcdict", str(bpe / "dict.txt"), "--trainpref", str(encoded), "--destdir", str(out)]
     return cost(encode, binarize)
 
 
 def ours(text: Path, bpe: Path, out: Path, workers: int = 1) -> Cost:
-    command = [sys.executable, "-m", "fairseq_adv", "corpus", str(text), str(out)]
+    command = python_module("fairseq_adv", "corpus", str(text), str(out))
     command += ["--shards", str(workers), "--workers", str(workers), "--srcdict", str(bpe / "dict.txt")]
     command += ["--encoder-json", str(bpe / "encoder.json"), "--vocab-bpe", str(bpe / "vocab.bpe")]
     return cost(command)

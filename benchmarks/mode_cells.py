@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.processes import python_module
+
 Config = dict[str, dict[str, Any]]
 
 # Sizes with which δ has an effect, as in tests/integration.
@@ -188,7 +190,7 @@ def program(name: str, emulated: bool = False) -> list[str]:
         return [sys.executable, str(EMULATED), name]
     script = Path(sys.executable).with_name(name)
     module = name.replace("fairseq-", "fairseq_cli.").replace("-", "_")
-    return [str(script)] if script.is_file() else [sys.executable, "-m", module]
+    return [str(script)] if script.is_file() else python_module(module)
 
 
 def commands(

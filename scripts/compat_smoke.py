@@ -15,6 +15,8 @@ import sys
 import time
 from pathlib import Path
 
+from fairseq_adv.data.processes import python_code
+
 BIN = Path(sys.executable).parent
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "on", "under", "mat", "tree", "red", "old", "slowly", "and"]
 MODEL = {
@@ -100,7 +102,7 @@ def main() -> None:
     (folder / "smoke.yaml").write_text(yaml)
     hydra = [BIN / "fairseq-hydra-train", "--config-dir", folder, "--config-name", "smoke"]
     run("fairseq-hydra-train", *hydra, f"hydra.run.dir={folder / 'out'}", expect="done training")
-    run("from_pretrained", sys.executable, "-c", FROM_PRETRAINED, save, data)
+    run("from_pretrained", *python_code(FROM_PRETRAINED), save, data)
     run("fairseq-adv doctor", BIN / "fairseq-adv", "doctor", expect="nothing is broken")
 
 

@@ -43,6 +43,7 @@ from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
+from fairseq_adv.data.processes import python_module
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.run_logs import read_log
@@ -372,7 +373,7 @@ def fetch(out: Path) -> None:
 
 def run_verb(*words: object) -> None:
     """Runs a command of fairseq-adv to its end; raises DataError if it failed, and has printed why."""
-    if subprocess.run([sys.executable, "-m", "fairseq_adv", *map(str, words)]).returncode:
+    if subprocess.run(python_module("fairseq_adv", *map(str, words))).returncode:
         raise DataError(f"fairseq-adv {words[0]} failed: see above")
 
 

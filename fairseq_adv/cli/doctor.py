@@ -17,12 +17,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairseq_adv.data.processes import python_code
 from fairseq_adv_compat.machine import bf16_products
 
 from .script import VerbParser
 from .user_dir import find_user_dir
 
 _ASK_TORCH = """
+import warnings
+warnings.simplefilter("ignore")
 import torch
 cuda = torch.version.cuda
 names = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
@@ -157,9 +160,8 @@ def _cuda() -> Finding:
         return Finding("CUDA", "unknown without torch")
     try:
         done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _ASK_TORCH],
-            capture_output=True, text=True, timeout=_TORCH_TIMEOUT, check=False,
-        )  # fmt: skip
+            python_code(_ASK_TORCH), capture_output=True, text=True, timeout=_TORCH_TIMEOUT, check=False
+        )
     except subprocess.TimeoutExpired:
         problem = f"`import torch` took more than {_TORCH_TIMEOUT} s"
         fix = "check for a slow disk, or a GPU driver that hangs (nvidia-smi)"
@@ -222,7 +224,7 @@ def _compat() -> Finding:
         fix = "to have it back, reinstall fairseq_adv"
         return Finding("compat .pth", "disabled", _WITHOUT_PTH, fix, broken=False)
     # A new interpreter, since this command puts the finder in place by itself.
-    done = subprocess.run([sys.executable, "-c", _ASK_FINDERS], capture_output=True, text=True, check=False)
+    done = subprocess.run(python_code(_ASK_FINDERS), capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     if "fairseq_adv_compat" in lines:
         return Finding("compat .pth", "active")

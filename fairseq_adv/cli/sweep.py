@@ -11,13 +11,13 @@ import os
 import shlex
 import statistics
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.processes import python_module
 from fairseq_adv.evaluation.attack_settings import Attack
 
 from .data_folder import count_classes, detect_task
@@ -92,7 +92,7 @@ def sweep(args: argparse.Namespace) -> None:
             words = command(args, setting, norm, seed, folder)
             atomic_write(folder / _COMMAND, shlex.join(words) + "\n")
             print(f"{number} of {len(runs)}: {folder}", flush=True)
-            status = _run_to_its_end(words)
+            status = _run_to_its_end(python_module("fairseq_adv", *words[1:]))
             if status:
                 raise DataError(
                     f"{folder}: the training ended with status {status}, see above and {folder}/train.log. "
@@ -147,7 +147,7 @@ def _meant(words: Sequence[str]) -> list[str]:
     """A command of :func:`command` without the program and the folder, and with its files' whole paths."""
     where = [place + 1 for place, word in enumerate(words) if word in ("train", "--encoder")]
     meant = [os.path.realpath(word) if place in where else word for place, word in enumerate(words)]
-    return meant[1 : meant.index("--save-dir")]
+    return meant[meant.index("train") : meant.index("--save-dir")]
 
 
 @dataclass(frozen=True)
@@ -194,8 +194,7 @@ def command(args: argparse.Namespace, setting: Setting, norm: float, seed: int, 
         "--valid-subset", "valid", "--best-checkpoint-metric", args.metric,
         "--maximize-best-checkpoint-metric", "--save-dir", str(folder),
     ]  # fmt: skip
-    train = [sys.executable, "-m", "fairseq_adv", "train", str(args.data), "--encoder", str(args.encoder)]
-    return [*train, *own]
+    return ["fairseq-adv", "train", str(args.data), "--encoder", str(args.encoder), *own]
 
 
 def table(rows: Mapping[Setting, Sequence[Summary]], norm: float, attack: Attack, metric: str) -> str:

@@ -27,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.processes import python_module
 from fairseq_adv_compat.hydra_errors import for_the_user
 
 from .check_options import check_command, mistakes_in_one_line
@@ -116,7 +117,7 @@ def _train(args: argparse.Namespace) -> None:
         return
     if launcher:
         encoder = [] if args.encoder is None else ["--encoder", str(args.encoder)]
-        words = [sys.executable, "-m", "fairseq_adv", "train", args.data, *encoder, *args.own, *more]
+        words = python_module("fairseq_adv", "train", args.data, *encoder, *args.own, *more)
         launch(args.workers, [*launcher[1:], "--no-python", *words])
         return
     when_loaded = partial(_save_tokenizer, Path(args.data.split(":")[0]), options)

@@ -15,7 +15,6 @@ import os
 import re
 import ssl
 import subprocess
-import sys
 import tempfile
 import urllib.error
 import urllib.request
@@ -29,6 +28,7 @@ from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError, FullDisk
 from fairseq_adv.data.io import atomic_folder, atomic_open, sha256_of
+from fairseq_adv.data.processes import python_module
 
 _BLOCK = 1 << 16
 _MAX_PAGE_BYTES = 10_000_000
@@ -135,7 +135,7 @@ def _download(file: IndexFile, folder: Path) -> Path:
 def _pip_settings() -> Dict[str, str]:
     """pip's settings for ``pip download``, from its files and its environment variables; without pip, from
     these alone."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
+    command = python_module("pip", "config", "list")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]

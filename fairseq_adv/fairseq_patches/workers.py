@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing.util
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ import torch
 from fairseq.distributed import LegacyDistributedDataParallel, utils
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.processes import LEAVE_OUT
 from fairseq_adv.fairseq_patches.replace import Plain, replace
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -58,16 +60,26 @@ def set_up_spawned_workers(run: Callable[..., Any]) -> None:
     file of the parent's command. That of ``fairseq-adv train`` imports :mod:`fairseq_adv`, and so fairseq
     takes ``--user-dir`` for imported. Other criterions train as before.
 
+    multiprocessing/util.py: Python starts each of them, and a process that watches over what they share, with
+    ``-c``, and so with the current folder first on the path until it has the parent's.
+
     Args:
         run: calls its first argument with the others. A worker imports its module to find it.
     """
     replace(utils, "call_main", partial(_call_through, run))
+    replace(multiprocessing.util, "spawnv_passfds", _spawn_elsewhere)
 
 
 def _call_through(
     run: Callable[..., Any], plain: Plain, cfg: Any, main: Callable[..., Any], **options: Any
 ) -> Any:
     return plain(cfg, partial(run, main), **options)
+
+
+def _spawn_elsewhere(plain: Plain, path: Any, words: Sequence[Any], descriptors: Any) -> Any:
+    code = words.index("-c") + 1 if "-c" in words else None
+    words = [LEAVE_OUT + word if place == code else word for place, word in enumerate(words)]
+    return plain(path, words, descriptors)
 
 
 def end_with_torchrun() -> None:
