@@ -86,7 +86,7 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
     if args.dataset:
         if given or args.no_header or args.encoding:
             raise DataError("--dataset excludes files, --no-header and --encoding. Leave them out.")
-        splits = load_splits(args.dataset, args.config)
+        splits = load_splits(args.dataset, (*texts, args.label), args.config)
     else:
         if args.train is None:
             raise DataError("TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT")

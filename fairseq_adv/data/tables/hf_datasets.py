@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import SPLITS, is_split, split_named
-from fairseq_adv.data.tables.table_files import PlacedRow
+from fairseq_adv.data.tables.table_files import PlacedRow, no_column
 
 logger = logging.getLogger(__name__)
 _SAVED = ("dataset_dict.json", "state.json")  # in folders written by the library's save_to_disk
 
 
-def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[PlacedRow]]:
+def load_splits(
+    name: str, columns: Sequence[str], config: str | None = None
+) -> dict[str, Iterator[PlacedRow]]:
     """The rows of the splits train, valid and test, if they exist; the log names others. No code from the
     data set is run.
+
+    Only the named columns are decoded: the library would fetch an image in another one from its address.
 
     ``ClassLabel`` columns get the names of the classes; -1, "not labelled", becomes ``None``.
 
     Args:
         name: the data set's name on the hub, or a folder, saved by the library or with files that it reads.
+        columns: that are read; the others are ``None``.
         config: the configuration of the data set.
 
     Raises:
-        DataError: the library is not installed, it can't load the data set, or there is no training split.
+        DataError: the library is not installed, it can't load the data set, its README.md names files outside
+            its folder, a column is neither of texts, of numbers nor of classes, or there is no training
+            split.
     """
     try:
         import datasets
@@ -38,7 +47,8 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[Plac
         if any((Path(name) / file).is_file() for file in _SAVED):
             loaded = datasets.load_from_disk(name)
         else:
-            loaded = datasets.load_dataset(name, config, trust_remote_code=False)
+            with mock.patch.object(datasets.data_files, "resolve_pattern", _resolved_inside(name, datasets)):
+                loaded = datasets.load_dataset(name, config, trust_remote_code=False)
     except Exception as error:  # from the library, the hub's client, or the data set's files
         raise DataError(
             f"--dataset {name}: {' '.join(str(error).split()) or type(error).__name__}"
@@ -54,18 +64,50 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Iterator[Plac
         raise DataError(f"--dataset {name}: no split train found. Its splits: {', '.join(found)}.")
     if unread := [one for one in found if one not in chosen.values()]:
         logger.info("--dataset %s: not read: %s", name, ", ".join(unread))
-    return {split: _rows(f"{name}, split {theirs}", found[theirs]) for split, theirs in chosen.items()}
-
-
-def _rows(where: str, dataset: Any) -> Iterator[PlacedRow]:
-    classes = {
-        column: feature.names
-        for column, feature in (dataset.features or {}).items()
-        if type(feature).__name__ == "ClassLabel"
+    return {
+        split: _rows(f"{name}, split {theirs}", found[theirs], columns) for split, theirs in chosen.items()
     }
-    for number, row in enumerate(dataset, start=1):
+
+
+def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
+    """The library's function that finds a data set's files, but only inside its folder, or on the hub.
+
+    A README.md, with ``data_files`` and ``data_dir``, may ask for any file of this machine, and any address.
+    """
+    plain, folder = datasets.data_files.resolve_pattern, os.path.realpath(name)
+
+    def resolved(pattern: str, base_path: str, *more: Any, **options: Any) -> Any:
+        place = os.path.normpath(os.path.join(base_path, pattern))
+        is_local = "://" not in base_path
+        if is_local and (
+            "://" in pattern or "::" in pattern or os.path.commonpath([place, folder]) != folder
+        ):
+            raise DataError(f"its README.md names {pattern!r}, which is not in its folder. Remove it there.")
+        if not is_local and (os.path.isabs(pattern) or ".." in pattern.split("/")):
+            raise DataError(
+                f"its README.md names {pattern!r}, which is not on the hub. Download the data set."
+            )
+        return plain(pattern, base_path, *more, **options)
+
+    return resolved
+
+
+def _rows(where: str, dataset: Any, wanted: Sequence[str]) -> Iterator[PlacedRow]:
+    kinds = {column: type(feature).__name__ for column, feature in dataset.features.items()}
+    found = [column for column in kinds if column in wanted]
+    if not found:
+        raise no_column(kinds, wanted[0], where)
+    for column in found:
+        if kinds[column] not in ("Value", "ClassLabel"):
+            raise DataError(
+                f"{where}: column {column!r} has the type {kinds[column]}, which is not read. Write it as "
+                "text or as numbers."
+            )
+    classes = {column: dataset.features[column].names for column in found if kinds[column] == "ClassLabel"}
+    others = dict.fromkeys(column for column in kinds if column not in found)
+    for number, row in enumerate(dataset.select_columns(found), start=1):
         names = {
             column: names[row[column]] if row[column] is not None and row[column] >= 0 else None
             for column, names in classes.items()
         }
-        yield f"{where}: row {number}", {**row, **names}
+        yield f"{where}: row {number}", {**others, **row, **names}
