@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.choices.question_layouts import is_regents, is_swag, read_split
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import whole
 from fairseq_adv.data.spans.squad import find_squad, read_squad, squad_files
 from fairseq_adv.data.tables.split_files import find_split_file, split_files
 from fairseq_adv.data.tags.columns import ENDINGS, cells_of, first_word, read_rows
@@ -103,10 +104,8 @@ def count_classes(folder: Path) -> int | None:
 
 def read_symbols(dictionary: Path) -> list[str]:
     """The symbols of a dict.txt."""
-    return [
-        line.rsplit(" ", 1)[0]
-        for line in dictionary.read_text(encoding="utf-8", errors="replace").splitlines()
-    ]
+    text = whole(dictionary).decode("utf-8", "replace")
+    return [line.rsplit(" ", 1)[0] for line in text.splitlines()]
 
 
 def find_metric(folder: Path) -> str:

@@ -231,9 +231,10 @@ def embedding_norm(data: Path, encoder: Path) -> float:
     """
     import torch
     from fairseq.checkpoint_utils import load_checkpoint_to_cpu
-    from fairseq.data import Dictionary, data_utils
+    from fairseq.data import data_utils
 
     from fairseq_adv.data.tokenizers import is_hugging_face
+    from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
     from fairseq_adv.models.transformers_models import word_embeddings
 
     if is_hugging_face(encoder):
@@ -247,7 +248,7 @@ def embedding_norm(data: Path, encoder: Path) -> float:
     inputs = []
     for name in ("input0", "input1"):
         if name == "input0" or (data / name).is_dir():
-            dictionary = Dictionary.load(str(data / name / "dict.txt"))
+            dictionary = load_dictionary(data / name / "dict.txt")
             inputs.append(data_utils.load_indexed_dataset(str(data / name / "train"), dictionary))
     if inputs[0] is None:
         raise DataError(f"{data}: no input0/train.idx. Prepare the data with fairseq-adv prepare glue")

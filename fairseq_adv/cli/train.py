@@ -102,6 +102,9 @@ def train(args: argparse.Namespace) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
+    from fairseq_adv.data.tokenizers import FOLDER
+    from fairseq_adv.data.tokenizers.saved_tokenizer import files_of_saved_tokenizer
+
     launcher, more = _workers(args.own, args.workers)
     environment = dict(os.environ)
     if launcher:  # what torchrun will set
@@ -110,6 +113,7 @@ def _train(args: argparse.Namespace) -> None:
     options, is_first = TrainOptions(command[1:]), os.environ.get("RANK", "0") == "0"
     if is_first:
         check_command(command, options)
+        files_of_saved_tokenizer(Path(args.data.split(":")[0]) / FOLDER)
     if args.dry_run:
         program = str(Path(sys.executable).with_name("fairseq-train")) if launcher else "fairseq-train"
         if is_first:
@@ -139,9 +143,13 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
 
     Called when the folder is this run's: another one may be training there.
     """
-    from fairseq_adv.data.io import atomic_folder
+    from fairseq_adv.data.io import atomic_folder, copy_own
     from fairseq_adv.data.tokenizers import FOLDER
-    from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
+    from fairseq_adv.data.tokenizers.saved_tokenizer import (
+        files_of_saved_tokenizer,
+        save_tokenizer,
+        tokenizer_for_encoder,
+    )
 
     if options.has("--no-save"):
         return
@@ -150,7 +158,7 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     is_new = options.has("--allow-changed-options", *OTHER_STARTS)
     if not is_new and target.is_dir() and (save / "checkpoint_last.pt").is_file():
         return  # the run resumes with it, or is refused
-    files = list(source.iterdir()) if source.is_dir() else []
+    files = files_of_saved_tokenizer(source)
     has_tokenizer = kind_of(options.value("--task")) in ("questions", "tokens")
     told = options.value("--tokenizer-dir") if has_tokenizer else ""
     if not files and not told:
@@ -158,7 +166,7 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
         return
     with atomic_folder(target) as beside:
         for path in files:
-            shutil.copyfile(path, beside / path.name)
+            copy_own(path, beside / path.name)
         if not files:
             save_tokenizer(beside, tokenizer_for_encoder(Path(told)))
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import unicodedata
 from contextlib import contextmanager, suppress
@@ -18,7 +19,7 @@ from typing import BinaryIO, Iterator, List, Union
 from filelock import FileLock, Timeout
 from tqdm import tqdm
 
-from fairseq_adv.data.errors import DataError, full_disk_named
+from fairseq_adv.data.errors import DataError, full_disk_named, no_file
 from fairseq_adv.data.lines import lines_of
 
 LOCK = ".lock"
@@ -27,6 +28,7 @@ CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a network file system without locks."""
 _BLOCK = 1 << 20
 _SHOW_FROM = 256 << 20
+_WHOLE = 512 << 20  # bytes; the tokenizer.json of a large vocabulary has 40 MB, a log of 1e6 updates 400
 
 
 @contextmanager
@@ -130,8 +132,48 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def check_size(path: Path) -> None:
+    """Raises DataError for a file that is too large to be read whole, or is none, such as a device."""
+    if not path.is_file():
+        raise no_file(path)
+    size = path.stat().st_size
+    if size > _WHOLE:
+        raise DataError(
+            f"{path}: has {size >> 20} MiB, and no file of this kind has more than {_WHOLE >> 20}. Pass the "
+            "right one."
+        )
+
+
+def whole(path: Path) -> bytes:
+    """The content of a file that :func:`check_size` accepts."""
+    check_size(path)
+    return path.read_bytes()
+
+
+def copy_own(path: Path, target: Path) -> None:
+    """Copies a file of somebody else's folder, but not what a link there names.
+
+    Raises:
+        DataError: it is a link, no file, or not of a size that :func:`check_size` accepts.
+    """
+    check_own(path)
+    shutil.copyfile(path, target, follow_symlinks=False)
+
+
+def check_own(path: Path) -> None:
+    """Raises DataError for what :func:`copy_own` refuses; a folder may be whatever it is, but no link."""
+    if stat.S_ISLNK(os.lstat(path).st_mode):
+        raise DataError(
+            f"{path}: a link. What it names would be copied next to the checkpoints, which people share. Put "
+            "a file there instead."
+        )
+    if not path.is_dir():
+        check_size(path)
+
+
 def text_lines(path: Path) -> List[str]:
     """The lines of a UTF-8 file such as ``vocab.txt``; only LF and CR LF end a line."""
+    check_size(path)
     # str.splitlines would also split at U+2028 or U+0085, which tokens may contain.
     return [line[:-1] if line.endswith("\r") else line for _, line in lines_of(path)]
 

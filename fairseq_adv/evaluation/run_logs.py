@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import breaks_a_line
+from fairseq_adv.data.io import breaks_a_line, whole
 
 INNER, TRAIN, VALID = "train_inner", "train", "valid"
 # Logged by fairseq and the criterions in bits: log2(e) times the training loss.
@@ -74,7 +74,7 @@ def log_lines(path: Path) -> list[LogLine]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such log. fairseq-train writes one with --log-file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = whole(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}: not a text file. Pass the file that fairseq-train --log-file wrote"
@@ -108,7 +108,7 @@ def unsaved_updates(path: Path) -> set[int]:
     unsaved: set[int] = set()
     validated: set[int] = set()
     saved: set[int] = set()
-    for line in [*path.read_text(encoding="utf-8", errors="replace").splitlines(), _START]:
+    for line in [*whole(path).decode("utf-8", "replace").splitlines(), _START]:
         if _START in line:
             unsaved = (unsaved | validated) - (saved or validated)
             validated, saved = set(), set()
@@ -142,7 +142,7 @@ def logged_configuration(path: Path) -> str:
 
 def _until_last_numbers(path: Path) -> list[str]:
     """A log without what follows its last numbers, such as a start that was refused for its options."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = whole(path).decode("utf-8", "replace").splitlines()
     ends = (k for k in range(len(lines), 0, -1) if _log_line(lines[k - 1]) is not None)
     return lines[: next(ends, len(lines))]
 

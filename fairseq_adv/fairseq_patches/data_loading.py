@@ -7,17 +7,33 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from fairseq import checkpoint_utils
-from fairseq.data import FairseqDataset, TokenBlockDataset, data_utils
+from fairseq.data import Dictionary, FairseqDataset, TokenBlockDataset, data_utils
 from fairseq.data.iterators import EpochBatchIterator
 
+from fairseq_adv.data.io import check_size
 from fairseq_adv.fairseq_patches.replace import Plain, replace
 
 _lock = threading.RLock()
+
+
+def refuse_large_dictionaries() -> None:
+    """Refuses a ``dict.txt`` of gigabytes, which fairseq reads whole.
+
+    fairseq/data/dictionary.py, line 229: ``add_from_file``. A file of an encoder's words is read as before.
+    """
+    replace(Dictionary, "add_from_file", _add_from_file)
+
+
+def _add_from_file(plain: Plain, self: Dictionary, file: Any) -> None:
+    if isinstance(file, str) and os.path.isfile(file):  # otherwise fairseq has it, or says what is missing
+        check_size(Path(file))
+    plain(self, file)
 
 
 def seed_one_thread_at_a_time() -> None:

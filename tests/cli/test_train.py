@@ -503,11 +503,14 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     shutil.copytree(data, tmp_path / "bin")
     (tmp_path / "bin" / "tokenizer").mkdir()
     (tmp_path / "bin" / "tokenizer" / "vocab.txt").write_text("[PAD]\n")
+    (tmp_path / "bin" / "tokenizer" / "notes.txt").symlink_to(encoder / "model_args.txt")
+    (tmp_path / "bin" / "tokenizer" / "notes").mkdir()
     save = tmp_path / "new" / "save"
     words = [tmp_path / "bin", "--encoder", encoder, "--save-dir", save, *QUICK]
     done = verb(*words)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(read_log(save / "train.log").valid) == 3
+    assert [path.name for path in (save / "tokenizer").iterdir()] == ["vocab.txt"]
     assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
     log = (save / "train.log").read_text()
     printed = shlex.split(verb(*words, "--dry-run").stdout)

@@ -8,6 +8,7 @@ from pathlib import Path
 from fairseq import utils
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import whole
 from fairseq_adv.data.text.indexed import check_indexed, parts_of, read_index
 
 AGAIN = "Make it again with fairseq-adv corpus; its --check checks the whole corpus."
@@ -68,7 +69,7 @@ def _words(path: Path) -> list[bytes]:
     """The words of a dict.txt in order; ids don't depend on the counts."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; fairseq reads the dictionary from the first folder. {AGAIN}")
-    return [line.rsplit(b" ", 1)[0] for line in path.read_bytes().splitlines()]
+    return [line.rsplit(b" ", 1)[0] for line in whole(path).splitlines()]
 
 
 def _compare(first_path: Path, first: list[bytes], path: Path) -> None:

@@ -13,6 +13,7 @@ from fairseq.data.encoders.gpt2_bpe_utils import Encoder, bytes_to_unicode
 
 from fairseq_adv.data.checked_json import check_text, json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import decoded, whole
 from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, Offsets, Piece, TokenToIds, load_dictionary
 
 # SHA-256 of OpenAI's 50000 merges, one "left right" per line. All RoBERTa models use them.
@@ -139,10 +140,7 @@ def _load(encoder_json: Path, vocab_bpe: Path) -> Encoder:
                 f"{encoder_json}: the token {token!r:.40} must have a number, not {number!r:.40}. "
                 "Download the file again."
             )
-    try:
-        lines = vocab_bpe.read_text(encoding="utf-8").split("\n")
-    except ValueError as error:
-        raise DataError(f"{vocab_bpe}: is not UTF-8 ({error}). Download the file again.") from error
+    lines = decoded(whole(vocab_bpe), vocab_bpe).split("\n")
     merges = [tuple(line.split()) for line in lines[1:-1]]  # as fairseq's get_encoder
     if any(len(merge) != 2 for merge in merges):
         raise DataError(f"{vocab_bpe}: a line is not a merge '<left> <right>'. Is it the vocab.bpe of GPT-2?")

@@ -16,6 +16,7 @@ from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 
 from fairseq_adv.data.checked_json import COUNT, json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import decoded, whole
 from fairseq_adv.data.tokenizers import HF_VOCABULARY
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, ROLES, usual_names
 from fairseq_adv.data.tokenizers.text_to_ids import (
@@ -142,10 +143,7 @@ def load_engine(folder: Path) -> Any:
         raise DataError(
             f"{path}: no such file. Write it with AutoTokenizer.from_pretrained(…).save_pretrained({folder})"
         )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not a file of the library tokenizers ({error})") from error
+    text = decoded(whole(path), path)
     with library_errors(path):
         engine = Tokenizer.from_str(text)
         steps = [

@@ -7,11 +7,13 @@ the run's folder, so that text can be tokenised for a checkpoint without naming 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import check_own, whole
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, load_engine
@@ -24,6 +26,10 @@ _NAMES = {
     "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
     "dictionary": "dict.txt", "tokenizer_json": "tokenizer.json",
 }  # fmt: skip
+
+
+# What :func:`save_tokenizer` writes, and what else is read where a tokenizer is.
+_FILES = (*_NAMES.values(), "tokenizer_config.json", HF_VOCABULARY, "special_tokens_map.json")
 
 
 def config_of(tokenizer: TokenToIds) -> dict[str, Any]:
@@ -49,6 +55,20 @@ def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
         (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
     if isinstance(tokenizer, WordPieceTokenizer):
         (folder / "tokenizer.json").write_text(tokenizer.engine.to_str(), encoding="utf-8")
+
+
+def files_of_saved_tokenizer(folder: Path) -> list[Path]:
+    """The files of a tokenizer that was saved with somebody's data, for :func:`copy_own`; others are not its.
+
+    Raises:
+        DataError: the folder or one of them is a link, or one is too large.
+    """
+    if not folder.is_dir():
+        return []
+    found = [path for path in (folder / name for name in _FILES) if os.path.lexists(path)]
+    for path in (folder, *found):
+        check_own(path)
+    return found
 
 
 def saved_tokenizer_folder(
@@ -113,7 +133,7 @@ def check_same_words(checkpoint: Path, trained_on: str, data: Path, part: str = 
     theirs, ours = known / "dict.txt", data / part / "dict.txt"
     if is_plain:
         theirs, ours = known / "tokenizer.json", data / FOLDER / "tokenizer.json"
-    if not theirs.is_file() or not ours.is_file() or theirs.read_bytes() == ours.read_bytes():
+    if not theirs.is_file() or not ours.is_file() or whole(theirs) == whole(ours):
         return
     if is_plain:
         is_same = load_engine(ours.parent).get_vocab() == load_engine(known).get_vocab()

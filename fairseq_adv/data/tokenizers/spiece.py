@@ -16,6 +16,7 @@ import numpy as np
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import check_size
 from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, TokenToIds, load_dictionary
 
 MODEL = "spiece.model"
@@ -124,6 +125,7 @@ def load_spiece(model: Path) -> Any:
 
     if not model.is_file():
         raise DataError(f"{model}: no such file. It must be the encoder's SentencePiece model.")
+    check_size(model)
     loaded = sentencepiece.SentencePieceProcessor()
     try:
         loaded.Load(str(model))

@@ -22,7 +22,7 @@ from fairseq.data import Dictionary
 
 from fairseq_adv.data.checked_json import check_text
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.io import check_size, sha256_of
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 
 Ids = npt.NDArray[np.int64]
@@ -151,6 +151,7 @@ def load_dictionary(path: Path) -> Dictionary:
             f"{path}: no such file. It must be the encoder's fairseq dictionary (dict.txt); pass it as "
             "--srcdict, or the encoder's folder as --encoder."
         )
+    check_size(path)
     try:
         return Dictionary.load(str(path))
     except Exception as error:  # fairseq raises a bare Exception for a wrong encoding

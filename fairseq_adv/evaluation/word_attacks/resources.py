@@ -12,7 +12,7 @@ import torch
 
 from fairseq_adv.data.checked_json import TEXT, TEXTS, is_number, parsed
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.io import decoded, text_lines, whole
 from fairseq_adv.evaluation.word_attacks import candidates
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, Source
 from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder
@@ -139,7 +139,7 @@ def _json(path: Path, fits: Callable[[Any], bool]) -> Any:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Pass the folder of nltk's {_TAGGER} (JSON) as --tagger.")
     try:
-        value = parsed(path.read_text(encoding="utf-8"))
+        value = parsed(decoded(whole(path), path))
     except ValueError as error:
         raise DataError(f"{path}: not JSON ({error}). Download it again.") from error
     if not fits(value):
