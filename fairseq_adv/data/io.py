@@ -10,7 +10,6 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
 import unicodedata
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -67,22 +66,24 @@ def atomic_write(path: Path, content: Union[str, bytes]) -> None:
 def atomic_folder(out: Path) -> Iterator[Path]:
     """A scratch folder next to ``out`` that is renamed to it at the end, or removed after an error.
 
+    That of a process that was killed is removed by the next one for the same ``out``; two can't write it at
+    once.
+
     ``out`` is an absolute path that must not exist, or must be an empty folder, or a link to one, which
     stays. The only visible step is a rename within one file system.
     """
     target = Path(os.path.realpath(out))
     with full_disk_named(out):
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-        try:
-            yield scratch
-            # mkdtemp makes a private folder; the result gets the permissions of an ordinary mkdir.
-            mask = os.umask(0)
-            os.umask(mask)
-            scratch.chmod(0o777 & ~mask)
-            os.replace(scratch, target)
-        finally:
+        scratch = target.with_name(f".{target.name}.tmp")
+        with locked(target):
             shutil.rmtree(scratch, ignore_errors=True)
+            try:
+                scratch.mkdir()
+                yield scratch
+                os.replace(scratch, target)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager

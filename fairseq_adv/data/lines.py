@@ -20,6 +20,7 @@ MAX_LINE_MB = 4
 """The default of --max-line-mb. WordPiece takes up to 450 bytes of memory per byte of a row: 1.8 GB."""
 _RATIO = 100  # text is rarely packed to less than a twentieth of its size
 _MOST = 1 << 40
+_HEAD = 1024  # bytes
 Row = TypeVar("Row")
 _max_line: ContextVar[int] = ContextVar("max_line", default=MAX_LINE_MB << 20)
 
@@ -64,6 +65,19 @@ def check_unpacked(path: Path, size: int) -> None:
             f"{path}: unpacks to more than {_RATIO} times its size ({size >> 20} MiB so far), unlike text. "
             "Is it the right file? If so, unpack it first and pass the result."
         )
+
+
+def _check_kind(path: Path, head: bytes, encoding: Optional[str]) -> None:
+    """Raises DataError if a text file does not begin as one, in an encoding of bytes."""
+    if head.startswith(b"\x1f\x8b"):
+        raise DataError(f"{path}: looks like gzip, not text. Unpack it, or let its name end in .gz.")
+    is_wide = (encoding or "").lower().replace("_", "-").startswith(("utf-16", "utf16", "utf-32", "utf32"))
+    zeros = [head[side::2].count(0) for side in (0, 1)]
+    if is_wide or sum(zeros) < max(4, len(head) // 32) or 10 * min(zeros) > max(zeros):
+        return
+    name = "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
+    fix = f"Pass --encoding {name}, or save it as UTF-8." if encoding else "Save the file as UTF-8."
+    raise DataError(f"{path}: looks like {name.upper()} without a byte order mark. {fix}")
 
 
 @contextmanager
@@ -111,6 +125,8 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
     """
     limit, number, size = max_line(), 0, 0
     try:
+        with opened(path) as file:
+            _check_kind(path, file.peek(_HEAD)[:_HEAD], encoding)  # type: ignore[attr-defined]
         with opened(path) as file, io.TextIOWrapper(file, encoding or "utf-8", newline=newline) as text:
             while line := text.readline(limit + 1):
                 size += len(line)

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from fairseq_adv.data.checked_json import json_lines, json_object, json_object_or_none
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_folder, atomic_open, atomic_write, locked
+from fairseq_adv.data.workspace import workspace
 
 pytestmark = pytest.mark.fast
 
@@ -84,6 +86,39 @@ def test_one_process_at_a_time_and_no_trace(tmp_path: Path) -> None:
     with locked(tmp_path / "out"):
         pass
     assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from fairseq_adv.data.io import atomic_folder
+from fairseq_adv.data.workspace import workspace
+write = {"atomic_folder": atomic_folder, "workspace": lambda out: workspace(out, {"of": "it"})}[sys.argv[1]]
+with write(Path(sys.argv[2])) as folder:
+    (folder / "half").write_text("")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("writer", ["atomic_folder", "workspace"])
+def test_what_a_killed_process_left_is_removed(writer: str, tmp_path: Path) -> None:
+    (tmp_path / ".other").mkdir()
+    subprocess.run([sys.executable, "-c", KILLED, writer, str(tmp_path / "out")], check=False)
+    assert len(list(tmp_path.rglob("half"))) == 1
+    with (atomic_folder if writer == "atomic_folder" else partial(workspace, made_from={}))(
+        tmp_path / "out"
+    ) as it:
+        (it / "whole").write_text("")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".other", "out"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} - {"manifest.json"} == {"whole"}
+
+
+def test_two_do_not_write_one_folder_at_once(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "out") as first:
+        (first / "a").write_text("first")
+        with pytest.raises(DataError, match="another process is writing it"), atomic_folder(tmp_path / "out"):
+            pass
+    assert (tmp_path / "out" / "a").read_text() == "first"
 
 
 @pytest.mark.timing

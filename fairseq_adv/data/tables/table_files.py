@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,8 +97,15 @@ def text_cell(row: dict[str, Any], column: str, where: str) -> str:
     return value
 
 
-def no_column(row: dict[str, Any], column: str, where: str) -> DataError:
-    """The error that lists the existing columns."""
+class _Cells(dict[str, Any]):
+    """A row's cells, and where the names of their columns are."""
+
+    head = ""
+
+
+def no_column(row: Mapping[str, Any], column: str, where: str) -> DataError:
+    """The error that lists the existing columns, at the line that names them if there is one."""
+    where = getattr(row, "head", where)
     return DataError(f"{where}: no column {column!r}. The columns are {', '.join(map(repr, row)):.400}.")
 
 
@@ -108,6 +115,7 @@ def _named(path: Path, rows: Iterable[tuple[str, list[str]]], header: bool) -> I
 
 def _by_name(rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
     names: list[str] = []
+    head = ""
     for where, cells in rows:
         if not names:
             names = cells if header else [str(column) for column in range(1, len(cells) + 1)]
@@ -115,13 +123,16 @@ def _by_name(rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[Pl
             if twice is not None:
                 raise DataError(f"{where}: two columns are named {twice!r:.40}. Rename one.")
             if header:
+                head = where
                 continue
         if len(cells) != len(names):
             raise DataError(
                 f"{where}: {len(cells)} cells instead of {len(names)} ({', '.join(names):.400}). Is a "
                 "separator inside a text, or a line broken in two?"
             )
-        yield where, dict(zip(names, cells))
+        row = _Cells(zip(names, cells))
+        row.head = head or where
+        yield where, row
 
 
 def _class_lines(path: Path, encoding: str | None) -> Iterator[PlacedRow]:

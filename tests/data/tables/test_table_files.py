@@ -73,6 +73,33 @@ BAD = [
     ("a.xlsx", b"PK", {}, r"a.xlsx: the name must end in .csv, .tsv, .jsonl.*\. Save it as .csv"),
     ("a.csv.bz2", b"BZ", {}, r"a.csv.bz2: the name must end in .*\. Unpack it"),
     ("a.jsonl", b'{"a": 1}\n', {"header": False}, "--no-header is for csv, tsv, and a .txt of cells"),
+    *(
+        (
+            name,
+            "text,label\r\né,1\r\nв,2\r\n".encode(kind),
+            {"encoding": "utf-8"},
+            rf"^\S+a\.\w+: looks like {kind.upper()} without a byte order mark\. Pass --encoding {kind}, or",
+        )
+        for kind in ("utf-16-le", "utf-16-be")
+        for name in ("a.csv", "a.txt")
+    ),
+    (
+        "a.tsv",
+        "text\tlabel\na\t1\n".encode("utf-16-le"),
+        {"encoding": "cp1252"},
+        "a.tsv: looks like UTF-16-LE",
+    ),
+    ("a.jsonl", '{"text": "a"}\n'.encode("utf-16-be"), {}, r"UTF-16-BE .* mark\. Save the file as UTF-8\.$"),
+    *(
+        (
+            name,
+            gzip.compress(b"text,label\na,1\n"),
+            {"encoding": "utf-8"},
+            f"{name}: looks like gzip, not text",
+        )
+        for name in ("a.csv", "a.tsv", "a.txt")
+    ),
+    ("a.csv.gz", gzip.compress(gzip.compress(b"text\na\n")), {}, "a.csv.gz: looks like gzip, not text"),
     ("a.csv", b"a\n1\n", {"encoding": "latin-one"}, "--encoding latin-one: no such text encoding"),
 ]
 
@@ -83,6 +110,23 @@ def test_a_bad_table_is_named(
 ) -> None:
     with pytest.raises(DataError, match=message):
         rows_of(tmp_path / name, content, **options)
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"),
+    [
+        ("text,label\né,1\n".encode("utf-16"), "utf-16"),
+        ("text,label\né,1\n".encode("utf-16-le"), "UTF_16_LE"),
+        (b"text,label\n\xc3\xa9,1\n", "utf-8"),
+    ],
+)
+def test_what_is_what_it_looks_like(content: bytes, encoding: str, tmp_path: Path) -> None:
+    assert rows_of(tmp_path / "a.csv", content, encoding=encoding) == [(":2", {"text": "é", "label": "1"})]
+
+
+def test_texts_with_zeros_are_texts(tmp_path: Path) -> None:
+    ((_, row),) = rows_of(tmp_path / "a.csv", b"text\n" + 8 * b"a\0bc\0" + b"\n", encoding="utf-8")
+    assert row["text"].count("\0") == 16
 
 
 def test_endings_in_capitals(tmp_path: Path) -> None:

@@ -347,7 +347,7 @@ def test_odd_rows_of_hans(change: dict[str, Any], message: str, tmp_path: Path) 
 
 def test_another_file_than_hans(tmp_path: Path) -> None:
     rows = [{"gold_label": "neutral", "sentence1": "a", "sentence2": "b", "pairID": "1"}]
-    with pytest.raises(DataError, match=r"snli.txt:2: no column 'heuristic'. The columns are 'gold_label'"):
+    with pytest.raises(DataError, match=r"snli.txt:1: no column 'heuristic'. The columns are 'gold_label'"):
         SETS["HANS"].read(write_hans(tmp_path / "snli.txt", rows), "")
     with pytest.raises(DataError, match=r"gone.txt: no such file"):
         SETS["HANS"].read(tmp_path / "gone.txt", "")

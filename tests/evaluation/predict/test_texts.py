@@ -38,7 +38,7 @@ def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], 
     [
         ("a.csv", b"text,b\n1,2\n3\n", ["text"], "a.csv:3: 1 cells instead of 2 (text, b)."),
         ("a.csv", b'text\n"open\n', ["text"], "a.csv:2: not CSV"),
-        ("a.csv", b"text,b\n1,2\n", ["review"], "a.csv:2: no column 'review'. The columns are 'text', 'b'."),
+        ("a.csv", b"text,b\n1,2\n", ["review"], "a.csv:1: no column 'review'. The columns are 'text', 'b'."),
         ("a.csv", b"text,text\n1,2\n", ["text"], "a.csv:1: two columns are named 'text'."),
         ("a.csv", b"text\n", ["text"], "a.csv: no rows"),
         ("a.csv", b"", ["text"], "a.csv: no rows"),
