@@ -150,8 +150,8 @@ def _load_for_one_epoch(plain: Plain, self: Any, dataset: Any, *words: Any, **op
 
 
 def _leave_signals(_: int) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     training = os.getppid()
 

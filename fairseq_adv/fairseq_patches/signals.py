@@ -22,7 +22,7 @@ from fairseq_adv.fairseq_patches.save_dir_lock import note_the_stop
 
 logger = logging.getLogger(__name__)
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 _SAME_KEY = 1.0  # seconds: torchrun forwards a Ctrl-C that its workers already have from the terminal
 
 
@@ -39,9 +39,10 @@ def stop_on_a_signal() -> None:
     """On a signal, ends training after the current update, on all workers together, with a checkpoint.
 
     fairseq 0.12.2 does not handle signals: Ctrl-C, a reclaimed machine, or a scheduler that needs the node
-    cost all progress since the last checkpoint. Here SIGINT, SIGTERM and SIGUSR1 let the update finish. Then
-    ``checkpoint_last.pt`` is written, without a validation that was not due, and the process ends with status
-    128 + the signal's number. The same command resumes from there. A second Ctrl-C ends it at once.
+    cost all progress since the last checkpoint. Here SIGINT, SIGTERM, SIGHUP (a terminal was closed) and
+    SIGUSR1 let the update finish. Then ``checkpoint_last.pt`` is written, without a validation that was not
+    due, and the process ends with status 128 + the signal's number. The same command resumes from there. A
+    second Ctrl-C ends it at once.
 
     fairseq_cli/train.py, lines 246 and 360: ``train``, and ``validate_and_save``, which it calls after each
     update. fairseq/trainer.py, line 1368: a signal to one worker reaches the others through the sums that all
@@ -99,8 +100,19 @@ def _note(number: int, _: object) -> None:
     again = _Stop.sent == number == signal.SIGINT and time.monotonic() - _Stop.since > _SAME_KEY
     if again:
         raise KeyboardInterrupt
+    if number == signal.SIGHUP:
+        _leave_a_closed_terminal()
     if not _Stop.sent:
         _Stop.sent, _Stop.since = number, time.monotonic()
+
+
+def _leave_a_closed_terminal() -> None:
+    """What is printed from now on goes nowhere; it would be an error, before the checkpoint is written."""
+    for stream in (1, 2):
+        try:
+            os.write(stream, b"")
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 def _tell_other_workers(

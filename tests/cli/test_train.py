@@ -7,6 +7,7 @@ import itertools
 import json
 import logging
 import os
+import pty
 import re
 import shlex
 import shutil
@@ -586,6 +587,28 @@ def test_a_signal_saves_a_checkpoint_and_ends_it(
     state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
     assert stopped and state["optimizer_history"][-1]["num_updates"] == int(stopped[1])
     assert not list((tmp_path / "save").glob("*.tmp"))
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("workers", ["1", slow("2")])
+def test_a_closed_terminal_is_a_signal(data: Path, encoder: Path, tmp_path: Path, workers: str) -> None:
+    """What is printed afterwards would be an error."""
+    words = [data, "--encoder", encoder, "--save-dir", tmp_path / "save", "--cpu", "--num-workers", "2"]
+    command = [sys.executable, "-m", "fairseq_adv", "train", *map(str, words), "--max-epoch", "5000"]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.environ.update(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
+        os.execv(sys.executable, [*command, "--workers", workers])
+    said = b""
+    while b"dev accuracy" not in said:
+        said += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(process, 0)
+    assert os.WIFEXITED(status) and os.WEXITSTATUS(status) == 128 + signal.SIGHUP, status
+    log = (tmp_path / "save" / "train.log").read_text()
+    stopped = re.search(r"stopped by SIGHUP after update (\d+): run the same command again to resume", log)
+    state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
+    assert stopped and state["optimizer_history"][-1]["num_updates"] == int(stopped[1])
 
 
 def test_torchrun_passes_sigusr1_on_and_gives_workers_time_to_save(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; kill: it is killed there with
            SIGKILL; idle: that worker has no mini-batch in an update; save, copy: the process is killed with
-           SIGKILL when it has written half of a checkpoint, or of the copy of one; INT, TERM, USR1: that
+           SIGKILL when it has written half of a checkpoint, or of the copy of one; INT, TERM, HUP, USR1: that
            signal comes to the last worker and to the processes that load its data; twice: Ctrl-C, and again;
            elsewhere: that worker is in another folder, FAULT_OUT's neighbour; impatient: none, but it waits a
            second for another run to end
@@ -30,7 +30,7 @@ from fairseq_cli.train import cli_main
 from fairseq_adv.fairseq_patches import save_dir_lock
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 
-SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
+SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "HUP": ["HUP"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
 FAULT, AT = os.environ["FAULT"], int(os.environ["FAULT_AT"])
 RANK = int(os.environ.get("RANK", "0"))
 IS_LAST = int(os.environ.get("WORLD_SIZE", "1")) - 1 == RANK

@@ -34,6 +34,7 @@ WORDS = [
         slow("standard", 1, "INT", 5, ["--num-workers", "1", "--save-interval-updates", "2"]),
         slow("freeat", 2, "TERM", 6, ["--num-workers", "1"]),
         slow("freelb", 2, "INT", 3, ["--update-freq", "2", "--num-workers", "1"]),
+        slow("standard", 1, "HUP", 5, ["--num-workers", "1"]),
         slow("alum_vat", 1, "USR1", 11, ["--save-interval", "2"]),
     ],
 )
