@@ -311,8 +311,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/tasks/arc_retrieval.py",
-        '|_{2,}|',
-        '|',
+        "|_{2,}|",
+        "|",
         "tests/tasks/test_multiple_choice_tasks.py::test_an_answer_fills_the_blanks",
         "an answer is repeated for each character of a blank",
     ),

@@ -249,8 +249,11 @@ def test_multiple_choice(encoder: Path, tmp_path: Path, task: str) -> None:
     rows = []
     for number, (stem, choices, documents) in enumerate(QUESTIONS):
         options = [
-            {"label": "ABCD"[k], "text": text or "empty",
-             **({"para": documents[k]} if task == "arc_retrieval" else {})}
+            {
+                "label": "ABCD"[k],
+                "text": text or "empty",
+                **({"para": documents[k]} if task == "arc_retrieval" else {}),
+            }
             for k, text in enumerate(choices if encoder.name != "hf" else [*choices[:2], "sep", *choices[3:]])
         ]
         rows.append({"id": str(number), "question": {"stem": stem, "choices": options}, "answerKey": "A"})
