@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from support import command, run_from_scratch
 
@@ -71,3 +75,81 @@ def test_the_lanes_of_the_script() -> None:
     markers = re.findall(r'^    "(\w+): ', (ROOT / "pyproject.toml").read_text(), re.M)
     assert lanes == {"fast", "slow", "slurm"}
     assert set(markers) == {*lanes, "gpu", "timing"}
+
+
+# --- .ci/run
+
+STANDS_IN = """#!/usr/bin/env bash
+words="$0 $*"
+case "$words" in
+    *python*ElementTree*) exec python3 "$@" ;;
+    *"$FAILS"*) exit 3 ;;
+    *--junitxml=*) echo "<testsuites><testsuite skipped='$SKIPPED'/></testsuites>" >"${words##*=}" ;;
+esac
+"""
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A git repository with .ci/run, in which stand-ins of what it calls pass, or fail with status 3."""
+    folder = tmp_path / "checkout"
+    calls = [f"env/bin/{name}" for name in ("python", "ruff", "codespell", "mypy")]
+    for name in (".ci/run", "scripts/setup_env.sh", "scripts/test.sh", *calls):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if name != ".ci/run":
+            (folder / name).write_text(STANDS_IN)
+            (folder / name).chmod(0o755)
+    shutil.copy(ROOT / ".ci" / "run", folder / ".ci")
+    for words in (["init", "--quiet"], ["add", ".ci"]):
+        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    return folder
+
+
+def ci_run(checkout: Path, *words: str, fails: str = "nothing", **changed: str) -> tuple[int, str]:
+    """Its exit status, and what it says."""
+    places = {"VENV": str(checkout / "env"), "FAILS": fails, "SKIPPED": "41", "SKIPS": "", **changed}
+    done = run_from_scratch(str(checkout / ".ci" / "run"), *words, **places)
+    return done.returncode, done.stdout.split("\n== tests\n")[-1] + done.stderr
+
+
+def test_ci_ends_with_the_number_of_skipped_tests(checkout: Path) -> None:
+    """And with an error where there are more than expected; how many a choice of tests has is not known."""
+    assert ci_run(checkout) == (0, "== 41 tests were skipped\n")
+    status, told = ci_run(checkout, SKIPPED="42")
+    assert (
+        status == 1
+        and told.startswith("== 42 tests were skipped\nerror: more than 41 tests were skipped")
+        and "SKIPS=42" in told
+    )
+    assert ci_run(checkout, SKIPPED="42", SKIPS="42")[0] == ci_run(checkout, "--slow", SKIPPED="42")[0] == 0
+    (checkout.parent / "shared" / "data").mkdir(parents=True)
+    status, told = ci_run(checkout)
+    assert status == 1 and "error: more than 7 tests were skipped" in told
+    assert ci_run(checkout, SKIPPED="7") == (0, "== 7 tests were skipped\n")
+
+
+@pytest.mark.parametrize(
+    "fails",
+    ["scripts/setup_env.sh", "ruff check", "ruff format --check", "codespell", "mypy", "scripts/test.sh"],
+)
+def test_ci_fails_with_each_of_its_steps(checkout: Path, fails: str) -> None:
+    assert ci_run(checkout, fails=fails)[0] != 0
+
+
+@pytest.mark.parametrize(
+    ("git", "told"),
+    [
+        ("exit 127", ""),
+        ("echo 'fatal: detected dubious ownership' >&2; exit 128", "fatal: detected dubious ownership"),
+        ('[[ " $* " != *" -z "* ]] || exit 128', None),  # it refuses later
+    ],
+)
+def test_ci_fails_where_git_does(checkout: Path, git: str, told: str | None) -> None:
+    """Else spelling and scripts would be checked in no file at all."""
+    (checkout / "env" / "bin" / "git").write_text(f"#!/usr/bin/env bash\n{git}\n")
+    (checkout / "env" / "bin" / "git").chmod(0o755)
+    path = os.pathsep.join([str(checkout / "env" / "bin"), os.environ["PATH"]])
+    status, said = ci_run(checkout, PATH=path)
+    assert status != 0
+    if told is not None:
+        assert said == f"error: .ci/run checks the files that git lists; here it lists none: {told}\n"
