@@ -54,19 +54,24 @@ if ! command -v "${CXX:-c++}" >/dev/null; then
 fi
 if ! echo '#include <Python.h>' | "${CXX:-c++}" -x c++ -fsyntax-only -I"$include" - 2>/dev/null; then
     die "Python.h of Python $version was not found under $include; building fairseq 0.12.2 needs it" \
-        "(Debian, Ubuntu: apt install python3-dev; Fedora: dnf install python3-devel)"
+        "(Debian, Ubuntu: apt install python${version%.*}-dev; Fedora: dnf install python${version%.*}-devel)"
 fi
 
 if [ ! -x "$venv/bin/python" ] || [ "$("$venv/bin/python" -c 'import platform; print(platform.python_version())')" != "$version" ]; then
     say "creating $venv (Python $version)"
     "$python" -m venv --clear "$venv" ||
-        die "'$python -m venv' failed (Debian, Ubuntu: apt install python3-venv)"
+        die "'$python -m venv' failed (Debian, Ubuntu: apt install python${version%.*}-venv)"
 fi
 rm -f "$stamp"
 # The last pip that accepts the metadata of omegaconf 2.0.x, which fairseq 0.12.2 needs; "pip<24.1" would keep
 # an older one. Also with uv, since fairseq-adv fetch runs pip.
 say "installing pip 24.0"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'pip==24.0'
+if ! command -v nvidia-smi >/dev/null && ! "$venv/bin/python" -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("torch"))'
+then
+    say "no NVIDIA driver was found, but torch comes with CUDA, in gigabytes, unless pip has an index of CPU builds;" \
+        "a torch that is already in $venv is kept (docs/start.md, Install)"
+fi
 say "installing fairseq_adv and its dependencies (downloads torch and builds fairseq: minutes the first time)"
 if command -v uv >/dev/null; then
     uv pip install --python "$venv/bin/python" -c constraints.txt -e ".$extras"

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.fast
 GELU: Callable[[Tensor], Tensor] = utils.get_activation_fn("gelu")
 FAIRSEQS: Callable[[Tensor], Tensor] = GELU.__wrapped__  # type: ignore[attr-defined]
 LEAST = torch.finfo(torch.float32).tiny  # smaller values are denormal
+UNIT = torch.finfo(torch.bfloat16).eps  # in the last place of 1 to 2
 
 
 def value_and_gradient(gelu: Callable[[Tensor], Tensor], x: Tensor) -> list[Tensor]:
@@ -31,15 +32,16 @@ def value_and_gradient(gelu: Callable[[Tensor], Tensor], x: Tensor) -> list[Tens
 def test_every_value_and_its_gradient_are_fairseqs(dtype: torch.dtype) -> None:
     """All 65 280 finite numbers of bf16, and 63 488 of fp16; bf16 up to denormal results.
 
-    Without AVX-512, some gradients below 1e-5 differ by up to 3e-8.
+    fp32's errors depend on the processor's instructions: without AVX-512, up to 37 values differ by a unit in
+    the last place or, where 1 + erf is near 0, by 1e-7; and 176 gradients below 1e-5, by up to 3e-8.
     """
     x = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
     x = x[x.isfinite()]
     for ours, theirs in zip(value_and_gradient(GELU, x), value_and_gradient(FAIRSEQS, x)):
-        near = (theirs.abs() < 1e-5) & ((ours.float() - theirs.float()).abs() <= 3e-8)
-        differ = (ours != theirs) & ~(near & (dtype == torch.bfloat16))
-        assert ours[differ].abs().le(LEAST).all() and theirs[differ].abs().le(LEAST).all()
-        assert dtype == torch.bfloat16 or not differ.any()
+        differ = (ours != theirs) & ~(ours.abs().le(LEAST) & theirs.abs().le(LEAST))
+        assert differ.sum() <= 300
+        torch.testing.assert_close(ours, theirs, rtol=UNIT, atol=2e-7)
+        assert dtype == torch.bfloat16 or torch.equal(ours, theirs)
 
 
 def test_no_copy_in_fp32_is_kept_for_the_backward_pass() -> None:

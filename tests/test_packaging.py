@@ -181,6 +181,7 @@ def set_up(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return run_from_scratch("bash", str(ROOT / "scripts" / "setup_env.sh"), *words, **environment)
 
 
+DEV = f"apt install python3.{sys.version_info.minor}-dev;"
 OLD, NO_HEADERS = "#!/bin/sh\necho 3.8.18\n", "#!/bin/sh\nexit 1\n"
 
 
@@ -190,7 +191,7 @@ OLD, NO_HEADERS = "#!/bin/sh\necho 3.8.18\n", "#!/bin/sh\nexit 1\n"
         ({"PYTHON": "python3.99"}, "", ["PYTHON="]),
         ({"PYTHON": "old"}, OLD, ["3.8.18", "3.9 to 3.13"]),
         ({"PYTHON": sys.executable, "CXX": "no-compiler"}, "", ["no C++ compiler", "build-essential"]),
-        ({"PYTHON": sys.executable, "CXX": "c++"}, NO_HEADERS, ["Python.h", "python3-dev"]),
+        ({"PYTHON": sys.executable, "CXX": "c++"}, NO_HEADERS, ["Python.h", DEV]),
     ],
     ids=["no such Python", "one that fairseq cannot run on", "no compiler", "no Python.h"],
 )

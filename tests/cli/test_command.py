@@ -44,16 +44,18 @@ def is_ours(path: str) -> bool:
 
 
 def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
-    """Best of several, for the command as a shell calls it; of the processor, which other work can't take."""
-    script, times = console_script(), []
-    for _ in range(8):
-        before = os.times()
-        done = subprocess.run([script, "user-dir"], capture_output=True, text=True, check=True)
-        after = os.times()
-        spent = after.children_user + after.children_system
-        times.append(spent - before.children_user - before.children_system)
-        assert is_ours(done.stdout.rstrip("\n")) and done.stderr == ""
-    assert min(times) < 0.15
+    """As a shell calls it: in a few times what Python takes to do nothing, whatever else the machine does."""
+    commands, spent = ([console_script(), "user-dir"], [sys.executable, "-c", ""]), [0.0, 0.0]
+    for _ in range(8):  # in turns
+        for number, words in enumerate(commands):
+            before = os.times()
+            done = subprocess.run(words, capture_output=True, text=True, check=True)
+            after = os.times()
+            spent[number] += after.children_user - before.children_user
+            spent[number] += after.children_system - before.children_system
+            assert number or is_ours(done.stdout.rstrip("\n"))
+            assert done.stderr == ""
+    assert spent[0] < 6 * spent[1]  # 4, and 10 with numpy
 
 
 GROUPS = ["prepare", "retrieve", "score"]

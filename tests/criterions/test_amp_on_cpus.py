@@ -1,7 +1,7 @@
 """``--amp`` on CPUs: bf16 autocast, fp32 weights and optimizer, no loss scale, for whatever can be trained.
 
 Against the restated algorithms: test_bf16_restated.py. With several processes:
-tests/integration/test_amp_runs.py.
+tests/integration/test_precision.py.
 """
 
 from __future__ import annotations

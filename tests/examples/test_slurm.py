@@ -19,6 +19,14 @@ ALUM = EXAMPLES / "alum"
 RUN = EXAMPLES / "run.py"
 
 
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """Its name has a space, as a user's folder may have."""
+    folder = tmp_path / "a job"
+    folder.mkdir()
+    return folder
+
+
 def stand_ins(folder: Path, **bodies: str) -> dict[str, str]:
     """SLURM's commands, and the environment of a job."""
     bin_folder = folder / "bin"
@@ -40,10 +48,11 @@ def submitted(
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """The script as SLURM runs it, and the calls it makes."""
     calls = folder / "calls"
+    to_calls = shlex.quote(str(calls))
     slurm = stand_ins(
         folder,
-        srun=f'printf "%q " $WORLD_SIZE $MASTER_ADDR $MASTER_PORT "$@" >> {calls}; echo >> {calls}; {srun}',
-        scontrol=f'if [ "$1" = show ]; then echo localhost; else echo "scontrol $*" >> {calls}; fi',
+        srun=f'printf "%q " $WORLD_SIZE $MASTER_ADDR $MASTER_PORT "$@" >> {to_calls}; echo >> {to_calls}; {srun}',
+        scontrol=f'if [ "$1" = show ]; then echo localhost; else echo "scontrol $*" >> {to_calls}; fi',
     )
     copy = shutil.copy(EXAMPLES / "slurm.sbatch", folder / "slurm_script")
     done = run_command(
@@ -92,7 +101,7 @@ def test_an_array_has_no_more_jobs_than_seeds(tmp_path: Path) -> None:
 def test_a_stopped_training_is_queued_again_and_no_other(tmp_path: Path, srun: str, is_queued: bool) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / ".running").write_text('{"run": "a", "stopped": "SIGUSR1"}\n')
-    done, calls = submitted(tmp_path, srun.replace("OUT", f"{tmp_path}/out"))
+    done, calls = submitted(tmp_path, srun.replace("OUT", shlex.quote(f"{tmp_path}/out")))
     assert done.returncode == int(srun.split()[-1])
     assert ("scontrol requeue 1234567" in calls) == is_queued
 

@@ -81,14 +81,13 @@ def _old(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "write"), [*((name, _zip) for name in PICKLES), *(slow(name, _old) for name in PICKLES)]
 )
-@pytest.mark.timing
 def test_an_endless_pickle_is_refused(name: str, write: Any, tmp_path: Path) -> None:
-    """By the scan, before torch's reader or ours."""
+    """By the scan, before torch's reader or ours, in seconds of the processor; read, most would take hours."""
     write(tmp_path / "bad.pt", b"\x80\x02" + PICKLES[name] + b".")
-    begun = time.monotonic()
+    begun = time.process_time()
     with (tmp_path / "bad.pt").open("rb") as file, pytest.raises(checkpoints.Refused):
         checkpoints.load(file)
-    assert time.monotonic() - begun < 10
+    assert time.process_time() - begun < 60
 
 
 def _entry(name: str, at: int, content: bytes, packed: bytes, size: int) -> bytes:

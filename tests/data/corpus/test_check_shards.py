@@ -127,9 +127,9 @@ def test_other_dictionaries_are_named_by_their_first_difference(tmp_path: Path) 
 
 
 def test_large_files_take_no_time(tmp_path: Path) -> None:
-    """64 GB, sparse: read, they would take minutes."""
+    """1 TB, sparse: read, it would take minutes of the processor, which other work can't take."""
     data = write_shards(tmp_path, 1)
-    os.truncate(Path(str(data)) / "train.bin", 64 << 30)
+    os.truncate(Path(str(data)) / "train.bin", 1 << 40)
     begun = time.process_time()
-    assert f"has {64 << 30} bytes" in refusal(str(data))
-    assert time.process_time() - begun < 1
+    assert f"has {1 << 40} bytes" in refusal(str(data))
+    assert time.process_time() - begun < 20
