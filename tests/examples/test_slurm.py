@@ -51,7 +51,8 @@ def submitted(
     to_calls = shlex.quote(str(calls))
     slurm = stand_ins(
         folder,
-        srun=f'printf "%q " $WORLD_SIZE $MASTER_ADDR $MASTER_PORT "$@" >> {to_calls}; echo >> {to_calls}; {srun}',
+        srun=f'printf "%q " $WORLD_SIZE $MASTER_ADDR $MASTER_PORT "$@" >> {to_calls}; echo >> {to_calls}; '
+        + srun,
         scontrol=f'if [ "$1" = show ]; then echo localhost; else echo "scontrol $*" >> {to_calls}; fi',
     )
     copy = shutil.copy(EXAMPLES / "slurm.sbatch", folder / "slurm_script")

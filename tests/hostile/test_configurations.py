@@ -202,7 +202,7 @@ def test_every_eval_of_fairseq_is_known() -> None:
 
 
 def test_files_that_fairseq_would_write_or_read_are_not_the_checkpoints_to_name(tmp_path: Path) -> None:
-    """fairseq's sentence_ranking opens save_predictions for writing when it is built; lstm reads embeddings."""
+    """fairseq's sentence_ranking opens save_predictions for writing when built; lstm reads embeddings."""
     mine = str(tmp_path / "mine.txt")
     own = {"_name": "sentence_ranking", "save_predictions": mine}
     for part in ({"criterion": own}, {"criterion": [{"deep": dict(own)}]}):
