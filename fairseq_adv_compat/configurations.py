@@ -276,7 +276,7 @@ def _is_a(value: Any, kind: Any) -> bool:
         return any(value is None if one is _NONE else _is_a(value, one) for one in parts)
     if kinds in (list, tuple):
         return isinstance(value, (list, tuple)) and all(_is_a(one, parts[0]) for one in value)
-    known = {str: str, bool: (bool, int), int: (bool, int), float: (bool, int, float)}
+    known: dict[Any, Any] = {str: str, bool: (bool, int), int: (bool, int), float: (bool, int, float)}
     return isinstance(value, known.get(kind, object))
 
 

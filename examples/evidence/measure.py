@@ -26,7 +26,8 @@ BLOCK, ROWS = 25, 32  # rows attacked, and predicted, at a time
 
 def head_in_fp32(trained: Trained) -> None:
     """Computes the head in fp32 in autocast too: logits rounded to bf16 would often be equal."""
-    head: Any = trained.model.hf.classifier
+    model: Any = trained.model
+    head = model.hf.classifier
     original, kind = head.forward, next(head.parameters()).device.type
 
     def forward(features: Any, **more: Any) -> Any:
