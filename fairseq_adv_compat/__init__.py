@@ -18,6 +18,7 @@ PATCHED_MODULES = {
     "hydra.core.plugins": ("", "newer_versions.find_plugins"),
     "fairseq.checkpoint_utils": ("", "checkpoints.load_safely"),
     "fairseq.distributed.utils": ("", "checkpoints.load_safely"),
+    "fairseq.dataclass.initialize": ("", "user_dir.import_user_dir_first"),
     "fairseq.file_utils": ("", "paths.unpack_inside_the_folder"),
     "fairseq.data.fasta_dataset": ("", "paths.refuse_shell_commands"),
     "fairseq.data.data_utils": ("", "newer_versions.restore_numpy_names"),

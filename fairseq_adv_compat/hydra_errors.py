@@ -32,7 +32,7 @@ def run_and_report(func: Callable[[], Any]) -> Any:
         SystemExit: status 1, after the report on stderr.
     """
     from hydra.errors import CompactHydraException
-    from omegaconf.errors import ConfigKeyError, OmegaConfBaseException, ValidationError
+    from omegaconf.errors import OmegaConfBaseException
 
     try:
         return func()
@@ -43,9 +43,7 @@ def run_and_report(func: Callable[[], Any]) -> Any:
             sys.stderr.write(f"{error}\n")
             if isinstance(error.__cause__, OmegaConfBaseException):
                 sys.stderr.write(f"{error.__cause__}\n")
-        elif isinstance(error, (ConfigKeyError, ValidationError)) and "merge_with_parent" in _frames(error):
-            sys.stderr.write(f"{error}\n")
-        elif (text := _missing_user_dir(error) or for_the_user(error)) is not None:
+        elif (text := _wrong_option(error) or _missing_user_dir(error) or for_the_user(error)) is not None:
             sys.exit(f"error: {text}")
         else:
             traceback.print_exception(type(error), error, _below_run_job(error.__traceback__))
@@ -56,6 +54,17 @@ def run_and_report(func: Callable[[], Any]) -> Any:
 def _frames(error: BaseException) -> list[str]:
     """The names of the functions that the error has passed."""
     return [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _wrong_option(error: BaseException) -> str | None:
+    """fairseq/dataclass/initialize.py, line 61: omegaconf names the option, and ``k`` is its part."""
+    from omegaconf.errors import ConfigKeyError, ValidationError
+
+    if isinstance(error, (ConfigKeyError, ValidationError)):
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if frame.f_code.co_name == "add_defaults" and "k" in frame.f_locals:
+                return f"{frame.f_locals['k']}.{error.full_key}: {str(error).splitlines()[0]}"
+    return None
 
 
 def _missing_user_dir(error: BaseException) -> str | None:

@@ -27,6 +27,7 @@ from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
 from fairseq.trainer import Trainer
+from omegaconf import DictConfig
 from torch import distributed, multiprocessing
 
 import fairseq_adv.cli
@@ -212,9 +213,13 @@ def train_args(
 
 def build(args: list[str]) -> SimpleNamespace:
     """What ``fairseq-train`` builds from ``args``, in this process: cfg, task, model, criterion, trainer."""
-    metrics.reset()
     parser = options.get_training_parser()
-    cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=args))
+    return assembled(convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=args)))
+
+
+def assembled(cfg: DictConfig) -> SimpleNamespace:
+    """As :func:`build`, from a configuration."""
+    metrics.reset()
     torch.manual_seed(cfg.common.seed)
     np.random.seed(cfg.common.seed)
     task = tasks.setup_task(cfg.task)

@@ -156,7 +156,7 @@ YAML = """
 common: {{cpu: true, bf16: true, seed: 7, user_dir: {user_dir}}}
 task: {{_name: sentence_prediction, data: {data}, num_classes: 2, init_token: 0, separator_token: 2,
   max_positions: 16}}
-criterion: {{_name: freelb, classification_head_name: sentence_classification_head, regression_target: false}}
+criterion: {{_name: freelb}}
 model: {{_name: roberta_base, encoder_layers: 2, encoder_embed_dim: 16, encoder_ffn_embed_dim: 32,
   encoder_attention_heads: 2, dropout: 0.0, attention_dropout: 0.0, max_positions: 16}}
 dataset: {{batch_size: 4, num_workers: 0, required_batch_size_multiple: 1}}

@@ -234,8 +234,7 @@ task: {{_name: arc_retrieval, data: "{data}", tokenizer_dir: null, sampling_weig
   tokens_per_sample: 20, no_documents: false, no_shuffle: false}}
 model: {{_name: roberta_base, encoder_layers: 2, encoder_embed_dim: 16, encoder_ffn_embed_dim: 32,
   encoder_attention_heads: 2, max_positions: 24, dropout: 0.0, attention_dropout: 0.0}}
-criterion: {{_name: freelb, classification_head_name: sentence_classification_head, regression_target: false,
-adv_steps: 2}}
+criterion: {{_name: freelb, adv_steps: 2}}
 dataset: {{batch_size: 4, required_batch_size_multiple: 1, num_workers: 0}}
 optimizer: {{_name: adam}}
 lr_scheduler: {{_name: fixed}}
