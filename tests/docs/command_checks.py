@@ -293,8 +293,8 @@ def check_hydra_train(words: list[str]) -> None:
     parser = hydra_parser()
     parser.allow_abbrev = False
     args, run = parsed(parser, words), launcher()
-    if not args.config_name or PLACEHOLDER.fullmatch(args.config_dir or "DIR"):
-        return
+    if not args.config_name or PLACEHOLDER.fullmatch(args.config_dir or "DIR") or args.config_dir == ".":
+        return  # a yaml of the reader's own
     recipe = ROOT / args.config_dir / f"{args.config_name.removesuffix('.yaml')}.yaml"
     try:
         given, _ = run.first_job(args.overrides)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -674,33 +676,23 @@ def test_stock_fairseq_train_trains_it_too(
     assert flat(build(args)).numel() > 0
 
 
-YAML = """
-common: {{cpu: true, user_dir: {user_dir}}}
-task: {{_name: sentence_prediction, data: {data}, num_classes: 3, init_token: 0, separator_token: 2,
-  max_positions: 16}}
-criterion: {{_name: freelb, adv_relative: true, adv_lr: 0.0033, adv_max_norm: 0.01, adv_init_mag: 0.005}}
-model: {{_name: hf_encoder, hf_model: {encoder}, dropout: 0.2}}
-dataset: {{batch_size: 4, num_workers: 0}}
-optimizer: {{_name: adam, lr: [0.01]}}
-optimization: {{max_update: 2, lr: [0.01]}}
-lr_scheduler: {{_name: fixed}}
-checkpoint: {{save_dir: {save}}}
-"""
-
-
-def test_a_yaml_trains_it(hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path) -> None:
-    import fairseq_adv
-
-    text = YAML.format(
-        user_dir=Path(fairseq_adv.__file__).parent, data=hf_data["classes"], encoder=encoders["deberta-v3"],
-        save=tmp_path / "save",
-    )  # fmt: skip
-    (tmp_path / "run.yaml").write_text(text)
+def test_the_yaml_of_the_documentation_trains_it(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, repo: Path
+) -> None:
+    page = (repo / "docs" / "huggingface.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (line,) = re.findall(r"^fairseq-hydra-train .*", page, re.MULTILINE)
+    (tmp_path / "deberta.yaml").write_text(text)
+    (tmp_path / "reviews").symlink_to(hf_data["classes"])
+    (tmp_path / "deberta-v3-base").symlink_to(encoders["deberta-v3"])
+    small = (
+        "common.cpu=true task.num_classes=3 task.max_positions=16 +model.dropout=0.2 optimization.max_epoch=1"
+    )
     done = run_command(
-        command("fairseq-hydra-train"), "--config-dir", str(tmp_path), "--config-name", "run",
-        f"hydra.run.dir={tmp_path / 'out'}",
-    )  # fmt: skip
+        "bash", "-c", f"cd {shlex.quote(str(tmp_path))} && {line} {small} dataset.num_workers=0"
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    model = torch.load(tmp_path / "save" / "checkpoint_last.pt", weights_only=False)["cfg"]["model"]
-    config = transformers_models.described(model["hf_encoder"])["config"]
-    assert (model["dropout"], config["model_type"]) == (0.2, "deberta-v2")
+    cfg = torch.load(tmp_path / "out" / "deberta" / "checkpoint_last.pt", weights_only=False)["cfg"]
+    config = transformers_models.described(cfg["model"]["hf_encoder"])["config"]
+    assert (cfg["model"]["dropout"], config["model_type"]) == (0.2, "deberta-v2")
+    assert (cfg["criterion"]["adv_lr"], cfg["criterion"]["adv_steps"]) == (0.0067, 3)
