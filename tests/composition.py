@@ -9,15 +9,13 @@ a copy of what hydra composed then, to which hydra applies the values that diffe
 from __future__ import annotations
 
 import copy
-import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 from unittest import mock
 
 from fairseq.dataclass import utils
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_store import ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental import compose as compose_from_scratch
 from hydra.experimental import initialize_config_dir
@@ -28,14 +26,12 @@ _bases: dict[tuple[str, ...], DictConfig] = {}
 # the same -> a configuration with all options, and what they are
 _composed: dict[tuple[str, ...], tuple[DictConfig, list[str]]] = {}
 _primary: dict[str, Any] = {}
-_tell: Callable[[list[str]], None] | None = None
 _load_primary = ConfigLoaderImpl._load_primary_config
 
 
-def remember(tell: Callable[[list[str]], None] | None = None) -> None:
-    """From now on, in this process. ``tell`` gets the options of what was not remembered yet."""
-    global _tell
-    utils.compose, utils.initialize, _tell = compose, initialize, tell
+def remember() -> None:
+    """From now on, in this process."""
+    utils.compose, utils.initialize = compose, initialize
     ConfigLoaderImpl._load_primary_config = load_hydra_s_own  # type: ignore[method-assign]
 
 
@@ -59,8 +55,6 @@ def compose(config_name: str, overrides: list[str], strict: bool) -> DictConfig:
         return compose_from_scratch(config_name, overrides=overrides, strict=strict)  # says what is wrong
     made = _with_values(_base(config_name, groups), values, strict)
     _composed[groups] = (copy.deepcopy(made), list(overrides))
-    if _tell is not None:
-        _tell(list(overrides))
     return made
 
 
@@ -92,13 +86,6 @@ def _with_values(earlier: DictConfig, overrides: list[Any], strict: bool) -> Dic
     OmegaConf.set_struct(made, strict)
     ConfigLoaderImpl._apply_overrides_to_config(overrides, made)
     return made
-
-
-def compose_ahead(overrides: list[str]) -> None:
-    """What a forked process had to compose, for those that are forked from this one later."""
-    GlobalHydra.instance().clear()
-    with mock.patch.object(sys.modules[__name__], "_tell", None), initialize("../config"):
-        compose("config", overrides, strict=False)
 
 
 def load_hydra_s_own(self: ConfigLoaderImpl, cfg_filename: str, record_load: bool = True) -> Any:

@@ -40,14 +40,6 @@ def repo() -> Path:
     return ROOT
 
 
-@pytest.fixture
-def warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Code under test that starts the commands of ``sys.executable``'s environment gets those of warm.py."""
-    import warm
-
-    monkeypatch.setattr(sys, "executable", str(warm.folder() / "python"))
-
-
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real benchmark files that lie beside the checkout and are no part of it."""

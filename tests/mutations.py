@@ -1,7 +1,7 @@
 """Mistakes that the tests have to notice; ``mutate.py`` makes each of them in a copy of the checkout.
 
-Do not choose a test that starts a command from scratch (``support.run_from_scratch``), since the command may
-import the installed package instead of the copy, nor one that needs ``shared/data``, which the copy lacks.
+Do not choose a test that starts a command (``support.run_command``), since the command may import the
+installed package instead of the copy, nor one that needs ``shared/data``, which the copy lacks.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ import composition
 import numpy as np
 import pytest
 import torch
-import warm
 from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -272,35 +271,21 @@ def command(name: str) -> str:
 
 
 def environment(**changed: str) -> dict[str, str]:
-    """This process's, for a command that is forked from a warm process: see warm.py."""
-    path = os.pathsep.join([str(warm.folder()), str(Path(sys.executable).parent), os.environ["PATH"]])
+    """This process's, for a command of the running Python's environment."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **changed}
 
 
-def warmed(words: Sequence[str]) -> list[str]:
-    """``words`` as a command that is forked from a warm process, if it is one of this environment's."""
-    program = Path(words[0])
-    if program.parent == Path(sys.executable).parent and program.name in warm.COMMANDS:
-        return [str(warm.folder() / program.name), *words[1:]]
-    return list(words)
-
-
 def run_command(*words: str, **changed: str) -> subprocess.CompletedProcess[str]:
-    """Runs a command line to its end, in a fork of the warm process; the caller looks at the return code."""
+    """Runs a command line to its end; the caller looks at the return code."""
     env = environment(**changed)
-    return subprocess.run(warmed(words), capture_output=True, text=True, env=env, timeout=600)
+    return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
 
 
 def start_command(words: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     """As :func:`run_command`, for a test that stops it or reads along; ``options`` are Popen's."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": environment(), **options}
-    return subprocess.Popen(warmed(words), **options)
-
-
-def run_from_scratch(*words: str, **changed: str) -> subprocess.CompletedProcess[str]:
-    """As :func:`run_command`, but started as a shell starts it: for tests whose subject is the start."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **changed}
-    return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
+    return subprocess.Popen(list(words), **options)
 
 
 def load_script(path: Path) -> ModuleType:
@@ -420,7 +405,7 @@ def narrow(pipe: IO[Any]) -> None:
 
 
 def writers(pipe: IO[Any]) -> list[int]:
-    """The processes whose standard output a pipe is: a command's, its workers' and those of warm.py."""
+    """The processes whose standard output a pipe is: a command's and its workers'."""
     target, own = f"pipe:[{os.fstat(pipe.fileno()).st_ino}]", os.getpid()
     found = []
     for process in Path("/proc").glob("[0-9]*"):

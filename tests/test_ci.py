@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support import command, run_from_scratch
+from support import command, run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -23,14 +23,14 @@ def test_workflows_have_the_syntax_of_github(tmp_path: Path) -> None:
     broken = tmp_path / "broken.yml"
     broken.write_text(WORKFLOWS[0].read_text().replace("runs-on:", "run-on:"))
     words = [command("check-jsonschema"), "--builtin-schema", "vendor.github-workflows"]
-    done = run_from_scratch(*words, *map(str, WORKFLOWS), str(broken))
+    done = run_command(*words, *map(str, WORKFLOWS), str(broken))
     assert done.returncode == 1 and "runs-on" in done.stdout
     assert not any(path.name in done.stdout for path in WORKFLOWS), done.stdout
 
 
 def test_pre_commit_reads_its_file() -> None:
     config = ROOT / ".pre-commit-config.yaml"
-    done = run_from_scratch(command("pre-commit"), "validate-config", str(config))
+    done = run_command(command("pre-commit"), "validate-config", str(config))
     assert done.returncode == 0, done.stdout
     repositories = {
         repo["repo"].rsplit("/", 1)[-1]: repo for repo in yaml.safe_load(config.read_text())["repos"]

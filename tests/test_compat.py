@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import command, run_command, run_from_scratch, write_task
+from support import command, run_command, write_task
 
 from fairseq_adv.cli import doctor
 
@@ -26,7 +26,7 @@ TINY = [
 
 
 def python(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_from_scratch(sys.executable, *options, "-c", code, **environment)
+    return run_command(sys.executable, *options, "-c", code, **environment)
 
 
 # --- start-up -----------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ def run_without_pth(folder: Path, code: str) -> subprocess.CompletedProcess[str]
     """A console script in an interpreter as it is without the .pth; so are its spawned workers."""
     script = folder / "script.py"
     script.write_text(WITHOUT_PTH + code)
-    return run_from_scratch(sys.executable, str(script), PYTHONPATH=str(ROOT))
+    return run_command(sys.executable, str(script), PYTHONPATH=str(ROOT))
 
 
 def test_fairseq_adv_and_its_spawned_workers_need_no_pth(tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_masked_lm_trains_resumes_and_validates(language: Path, tmp_path: Path) 
         str(language), "--task", "masked_lm", "--criterion", "masked_lm", "--tokens-per-sample", "16",
         "--save-dir", str(tmp_path), *TINY,
     ]  # fmt: skip
-    check(run_from_scratch(command("fairseq-train"), *args, "--max-update", "3"), "done training")
+    check(run_command(command("fairseq-train"), *args, "--max-update", "3"), "done training")
     resumed = run_command(command("fairseq-train"), *args, "--max-update", "6")
     check(resumed, "Loaded checkpoint", "@ 3 updates", "num_updates 6")
     validate = [command("fairseq-validate"), str(language), "--task", "masked_lm", "--criterion", "masked_lm"]

@@ -68,21 +68,3 @@ def test_a_remembered_configuration_is_hydra_s(tmp_path: Path, monkeypatch: pyte
     assert len(composition._composed) == 2  # one for each choice of groups; the other is a copy
     for name, ours, theirs in zip(LINES, made, expected):
         assert repr(ours) == repr(theirs), name
-
-
-@pytest.mark.usefixtures("from_scratch")
-def test_what_was_composed_ahead_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[list[str]] = []
-    monkeypatch.setattr(utils, "compose", composition.compose)
-    monkeypatch.setattr(composition, "_tell", told.append)
-    line = parsed("none again", tmp_path)
-    cfg = utils.convert_namespace_to_omegaconf(line)
-    expected = plain(cfg)
-    assert OmegaConf.is_struct(cfg)
-    cfg.criterion.adv_lr = 7  # stays in this one
-    (overrides,) = told
-    composition._composed.clear()
-    composition.compose_ahead(overrides)
-    assert len(composition._composed) == 1
-    assert repr(plain(utils.convert_namespace_to_omegaconf(line))) == repr(expected)
-    assert told == [overrides]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from processors import ARM, X86, write_cpuinfo
-from support import run_from_scratch
+from support import run_command
 
 from fairseq_adv.cli import doctor
 from fairseq_adv_compat import machine
@@ -49,7 +49,7 @@ def test_a_system_without_that_file_or_with_an_odd_one(
 
 def test_it_needs_no_torch() -> None:
     code = "import sys; from fairseq_adv_compat import machine; machine.bf16_products()"
-    done = run_from_scratch(sys.executable, "-c", f"{code}; print('torch' in sys.modules)")
+    done = run_command(sys.executable, "-c", f"{code}; print('torch' in sys.modules)")
     assert done.stdout.strip() == "False", done.stderr
 
 
@@ -79,7 +79,7 @@ def test_torch_asks_for_huge_pages_unless_the_user_does_not(monkeypatch: pytest.
     monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
     faults = []
     for chosen in ({"THP_MEM_ALLOC_ENABLE": "0"}, {}):
-        done = run_from_scratch(sys.executable, "-c", PAGE_FAULTS, **chosen)
+        done = run_command(sys.executable, "-c", PAGE_FAULTS, **chosen)
         assert done.returncode == 0, done.stderr
         faults.append(int(done.stdout))
     small = SIZE // os.sysconf("SC_PAGE_SIZE")

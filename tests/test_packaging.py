@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from support import run_from_scratch, slow
+from support import run_command, slow
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = "fairseq_adv_compat.pth"
@@ -90,11 +90,11 @@ def test_the_wheel_holds_every_module(plain: Path, source: Path) -> None:
 
 def test_pip_installs_it_the_hook_runs_and_uninstalls_clean(wheel: Path, tmp_path: Path) -> None:
     python = str(tmp_path / "env" / "bin" / "python")
-    assert run_from_scratch(sys.executable, "-m", "venv", str(tmp_path / "env")).returncode == 0
+    assert run_command(sys.executable, "-m", "venv", str(tmp_path / "env")).returncode == 0
     ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    site = Path(run_from_scratch(python, "-c", ask).stdout.strip())
+    site = Path(run_command(python, "-c", ask).stdout.strip())
     before = sorted(path.name for path in site.iterdir())
-    installed = run_from_scratch(python, "-m", "pip", "install", "--no-deps", "--no-index", str(wheel))
+    installed = run_command(python, "-m", "pip", "install", "--no-deps", "--no-index", str(wheel))
     assert installed.returncode == 0, installed.stderr
 
     ask = "import sys; print('fairseq_adv_compat' in [getattr(f, '__module__', '') for f in sys.meta_path])"
@@ -105,10 +105,10 @@ def test_pip_installs_it_the_hook_runs_and_uninstalls_clean(wheel: Path, tmp_pat
     assert (done.stdout.strip(), done.stderr) == ("True", "")
     assert (site / PTH).is_file()
     script = tmp_path / "env" / "bin" / "fairseq-adv"
-    folder = Path(run_from_scratch(str(script), "user-dir").stdout.strip())
+    folder = Path(run_command(str(script), "user-dir").stdout.strip())
     assert folder.name == "fairseq_adv" and (folder / "__init__.py").is_file()
 
-    removed = run_from_scratch(python, "-m", "pip", "uninstall", "-y", "fairseq_adv")
+    removed = run_command(python, "-m", "pip", "uninstall", "-y", "fairseq_adv")
     assert removed.returncode == 0, removed.stderr
     assert sorted(path.name for path in site.iterdir()) == before
     assert not script.exists()
@@ -178,7 +178,7 @@ def test_the_metadata_lead_to_the_repository(sdist: Path) -> None:
 
 
 def set_up(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_from_scratch("bash", str(ROOT / "scripts" / "setup_env.sh"), *words, **environment)
+    return run_command("bash", str(ROOT / "scripts" / "setup_env.sh"), *words, **environment)
 
 
 DEV = f"apt install python3.{sys.version_info.minor}-dev;"

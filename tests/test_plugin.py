@@ -17,7 +17,7 @@ from support import (
     VOCABULARY,
     build,
     fairseq_train,
-    run_from_scratch,
+    run_command,
     train_args,
     weights,
     write_encoder,
@@ -37,7 +37,7 @@ def state():
 
 def ask(code: str, *words: str, **changed: str) -> str:
     """The last line that a fresh interpreter prints."""
-    done = run_from_scratch(sys.executable, "-c", code, *words, **changed)
+    done = run_command(sys.executable, "-c", code, *words, **changed)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout.splitlines()[-1]
 
@@ -152,7 +152,7 @@ def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str)
     words += ["--ddp-backend", "legacy_ddp"]
     alone = ["--distributed-world-size", "2", "--distributed-init-method", f"tcp://127.0.0.1:{port}"]
     args = train_args(data, tmp_path / "spawned", "freelb", *words, *alone)
-    done = run_from_scratch(sys.executable, str(program), *args)
+    done = run_command(sys.executable, str(program), *args)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert (tmp_path / "spawned" / ".running").exists()  # patched: save_dir_lock.py
     if start == "fairseq-train":  # the other has defaults of its own
@@ -168,5 +168,5 @@ def test_train_takes_the_plugin_by_any_path(tmp_path: Path, spelling: str) -> No
     (tmp_path / "fairseq_adv").symlink_to(PLUGIN)
     path = str(tmp_path / "fairseq_adv") if spelling == "link" else os.path.relpath(PLUGIN)
     args = train_args(data, tmp_path / "out", "freelb", *ADVERSARIAL, "--max-update", "1", "--user-dir", path)
-    done = run_from_scratch(sys.executable, "-m", "fairseq_adv", "train", *args)
+    done = run_command(sys.executable, "-m", "fairseq_adv", "train", *args)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support import command, run_from_scratch
+from support import command, run_command
 
 import fairseq_adv
 
@@ -54,14 +54,14 @@ def test_the_version_stands_in_no_other_source(setup: dict[str, Any]) -> None:
 def test_the_command_prints_the_version_to_standard_output() -> None:
     import importlib.metadata
 
-    done = run_from_scratch(command("fairseq-adv"), "--version")
+    done = run_command(command("fairseq-adv"), "--version")
     expected = f"fairseq_adv {importlib.metadata.version('fairseq_adv')}\n"
     assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
 
 
 def test_citation_file_is_valid() -> None:
     words = ["--builtin-schema", "vendor.citation-file-format", str(ROOT / "CITATION.cff")]
-    done = run_from_scratch(command("check-jsonschema"), *words)
+    done = run_command(command("check-jsonschema"), *words)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -178,7 +178,7 @@ def test_issue_templates_have_the_syntax_of_github() -> None:
     for schema, names in forms.items():
         paths = [str(ROOT / ".github" / "ISSUE_TEMPLATE" / f"{name}.yml") for name in names]
         words = ["--builtin-schema", f"vendor.{schema}", *paths]
-        done = run_from_scratch(command("check-jsonschema"), *words)
+        done = run_command(command("check-jsonschema"), *words)
         assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -285,11 +285,11 @@ def test_the_extra_of_the_notebook_is_pinned(setup: dict[str, Any]) -> None:
 def test_the_release_check_finds_mistakes_first(
     words: list[str], environment: dict[str, str], message: str
 ) -> None:
-    done = run_from_scratch("bash", str(ROOT / "scripts" / "release_check.sh"), *words, **environment)
+    done = run_command("bash", str(ROOT / "scripts" / "release_check.sh"), *words, **environment)
     assert (done.returncode, done.stdout) == (2, "") and done.stderr.startswith(f"error: {message}")
 
 
 def test_the_release_check_explains_itself() -> None:
-    done = run_from_scratch("bash", str(ROOT / "scripts" / "release_check.sh"), "--help")
+    done = run_command("bash", str(ROOT / "scripts" / "release_check.sh"), "--help")
     assert done.returncode == 0
     assert all(word in done.stdout for word in ("--sdist", "--build-only", "PYTHON=", "FAIRSEQ_ADV_URL="))

@@ -19,9 +19,7 @@ ONE = ["--methods", "yopo", "--precisions", "fp32", "--modes", "update-freq"]
 
 
 @pytest.fixture
-def main(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, warm_python: None
-) -> ScriptMain:
+def main(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> ScriptMain:
     """The command on a machine without a GPU."""
     command = ScriptMain(BENCHMARKS / "gpu_matrix.py", capsys)
     runs = sys.modules["mode_runs"]

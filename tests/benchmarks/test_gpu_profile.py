@@ -13,7 +13,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def main(capsys: pytest.CaptureFixture[str], warm_python: None) -> ScriptMain:
+def main(capsys: pytest.CaptureFixture[str]) -> ScriptMain:
     return ScriptMain(BENCHMARKS / "gpu_profile.py", capsys)
 
 

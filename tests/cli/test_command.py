@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from fairseq.tasks import TASK_REGISTRY
-from support import all_verbs, command, run_command, run_from_scratch
+from support import all_verbs, command, run_command
 
 import fairseq_adv.cli
 from fairseq_adv.cli import doctor
@@ -28,7 +28,7 @@ USER_DIR = str(ROOT / "fairseq_adv")
 
 
 def python_cli(*words: str) -> subprocess.CompletedProcess[str]:
-    return run_from_scratch(sys.executable, "-m", "fairseq_adv", *words)
+    return run_command(sys.executable, "-m", "fairseq_adv", *words)
 
 
 def console_script() -> str:
@@ -71,7 +71,7 @@ def test_it_imports_neither_torch_nor_fairseq(words: list[str]) -> None:
         "heavy = {'torch', 'numpy', 'fairseq', 'hydra', 'omegaconf', 'tantivy', 'spacy'}\n"
         "print('heavy:', sorted(heavy & set(sys.modules)))"
     )
-    done = run_from_scratch(sys.executable, "-c", code)
+    done = run_command(sys.executable, "-c", code)
     assert done.stdout.splitlines()[-1] == "heavy: []", done.stdout + done.stderr
 
 
@@ -101,10 +101,10 @@ def test_a_second_fairseq_adv_is_no_user_dir(tmp_path: Path) -> None:
 def test_importing_a_package_of_it_is_no_use_of_an_old_attribute() -> None:
     """Python asks for the attribute first, and imports the package where there is none."""
     code = "from fairseq_adv import optim; import fairseq_adv; print(fairseq_adv.optim is optim)"
-    done = run_from_scratch(sys.executable, "-W", "error:fairseq_adv", "-c", code)
+    done = run_command(sys.executable, "-W", "error:fairseq_adv", "-c", code)
     assert done.stdout == "True\n", done.stderr
     code = "import fairseq_adv; fairseq_adv.optim"
-    done = run_from_scratch(sys.executable, "-W", "error:fairseq_adv", "-c", code)
+    done = run_command(sys.executable, "-W", "error:fairseq_adv", "-c", code)
     assert "fairseq_adv.optim without importing it" in done.stderr
 
 
@@ -283,7 +283,7 @@ def test_doctor_sees_that_the_pth_was_not_run(tmp_path: Path, monkeypatch: pytes
 
 def test_doctor_shows_why_torch_cannot_be_imported(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.11: cannot open it')\n")
-    done = run_from_scratch(sys.executable, "-m", "fairseq_adv", "doctor", PYTHONPATH=str(tmp_path))
+    done = run_command(sys.executable, "-m", "fairseq_adv", "doctor", PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert "`import torch` fails: ImportError: libcublas.so.11" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import environment, handle_interrupts, run_command, slow, verb, warmed
+from support import environment, handle_interrupts, run_command, slow, verb
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
@@ -167,9 +167,8 @@ def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals)
     assert retrieve(index, source, tmp_path / "whole.jsonl") == 0
     out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     command = [*RETRIEVE, str(index), str(source), str(out)]
-    words = command if how is signal.SIGKILL else warmed(command)  # SIGSTOP would stop the client alone
     process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=handle_interrupts,
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=handle_interrupts,
         env=environment(),
     )  # fmt: skip
     try:

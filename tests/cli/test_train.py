@@ -32,7 +32,6 @@ from support import (
     command,
     fairseq_train,
     run_command,
-    run_from_scratch,
     slow,
     start_command,
     train_args,
@@ -760,7 +759,7 @@ def test_the_plugin_is_imported_before_a_method_of_the_users_own(
     """By fairseq-adv train. fairseq-train imports what that method imports, which may lack the plug-in."""
     (tmp_path / "__init__.py").write_text(METHOD.format("their_own"))
     words = [str(data), "--encoder", str(encoder), "--user-dir", str(tmp_path), "--criterion", "their_own"]
-    done = run_from_scratch(sys.executable, "-m", "fairseq_adv", "train", *words, "--dry-run")
+    done = run_command(sys.executable, "-m", "fairseq_adv", "train", *words, "--dry-run")
     assert done.returncode == 0 and "--optimizer torch_adamw" in done.stdout, done.stderr
     run = build(train_args(data, None, "pgd"))
     monkeypatch.delitem(sys.modules, "fairseq_adv.plugin")

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from support import ADVERSARIAL, batch, build, run_from_scratch, train_args
+from support import ADVERSARIAL, batch, build, run_command, train_args
 
 from fairseq_adv.fairseq_patches.extra_weights import COPIES, inference_copies
 
@@ -64,7 +64,7 @@ def test_a_checkpoint_has_no_copies_and_fairseq_makes_them(data: Path, tmp_path:
     for saved in (state["model"], extra["ema"], extra["ema_fp32_params"]):
         assert saved and not any(name.split(".")[-1] in COPIES for name in saved)
 
-    done = run_from_scratch(sys.executable, "-c", IN_PLAIN_FAIRSEQ, str(path), str(tmp_path / "model.pt"))
+    done = run_command(sys.executable, "-c", IN_PLAIN_FAIRSEQ, str(path), str(tmp_path / "model.pt"))
     assert done.stdout.split()[-1:] == ["False"], done.stderr[-2000:]
     loaded = torch.load(tmp_path / "model.pt")
     assert all(torch.equal(loaded[name], value) for name, value in state["model"].items())

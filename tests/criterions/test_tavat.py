@@ -18,7 +18,7 @@ from support import (
     command,
     fairseq_train,
     flat_gradient,
-    run_from_scratch,
+    run_command,
     slow,
     train_args,
 )
@@ -278,7 +278,7 @@ def test_its_checkpoints_are_read_as_those_of_any_other_method(
     """By stock fairseq, validate and attack."""
     fairseq_train(*train_args(data, tmp_path, "tavat", *options(), "--max-epoch", "1"))
     path = str(tmp_path / "checkpoint_last.pt")
-    done = run_from_scratch(command("python"), "-c", STOCK, path)
+    done = run_command(command("python"), "-c", STOCK, path)
     assert done.stdout.endswith("loaded RobertaModel\n"), done.stderr
     done = CommandMain("validate", capsys)(path, "--data", data, "--cpu")
     assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr

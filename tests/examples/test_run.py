@@ -13,7 +13,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from recipes import EXAMPLES, SMOOTH, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
-from support import PLUGIN, command, launched, run_command, run_from_scratch, slow, weights
+from support import PLUGIN, command, launched, run_command, slow, weights
 
 Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]
@@ -64,7 +64,7 @@ def test_nothing_heavy_is_imported_before_the_checks_are_done(tmp_path: Path) ->
     script = f"import sys; sys.argv = ['run.py', {str(recipe('glue'))!r}, *{words[1:]!r}]\n" + (
         f"sys.path.insert(0, {str(EXAMPLES)!r}); import run; print(run.main(), 'torch' in sys.modules)"
     )
-    done = run_from_scratch(command("python"), "-c", script)
+    done = run_command(command("python"), "-c", script)
     assert done.stdout == "2 False\n" and "criterion.adv_stepz: no such key" in done.stderr
 
 

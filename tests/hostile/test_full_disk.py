@@ -321,7 +321,6 @@ def test_a_verb_that_takes_a_model(
     assert grows_until_it_succeeds(disk, words, CommandMain(command, capsys), tmp_path / "large") >= 1
 
 
-# A limit on files would not be that of the warm process.
 MOUNTED = pytest.mark.skipif(KIND is SmallFiles, reason="no small disk can be mounted here")
 SIZES = shlex.split(
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from commands import VERBS as READERS
 from glue_samples import small_wordpiece
-from support import CommandMain, all_verbs, environment, fairseq_train, slow, train_args, verb, warmed
+from support import CommandMain, all_verbs, environment, fairseq_train, slow, train_args, verb
 
 import fairseq_adv.cli
 from fairseq_adv.data.printable import printable
@@ -147,9 +147,7 @@ def test_predictions(model: Path, films: Path, tmp_path: Path, run: CommandMain)
     head, *rows = csv.reader(written.decode().splitlines(keepends=True), delimiter="\t")
     assert head == ["index", "prediction", TURNED, f"'{FORMULA}"]
     assert {row[1] for row in rows} <= {TURNED, f"'{FORMULA}"} and float(rows[0][2]) > 0
-    done = subprocess.run(
-        [*warmed(verb("")), *map(str, texts)], env=environment(), capture_output=True, timeout=600
-    )
+    done = subprocess.run([*verb(""), *map(str, texts)], env=environment(), capture_output=True, timeout=600)
     assert done.stdout == written
     ascii_only = environment(LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     done = subprocess.run([*verb(""), *map(str, texts)], env=ascii_only, capture_output=True, timeout=600)
@@ -166,7 +164,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 def test_predictions_on_a_terminal(model: Path, terminal: tuple[int, int]) -> None:
     subprocess.run(
-        [*warmed(verb("predict")), str(model), "--stdin"], input=b"a film\n", stdout=terminal[1],
+        [*verb("predict"), str(model), "--stdin"], input=b"a film\n", stdout=terminal[1],
         stderr=subprocess.PIPE, env=environment(), timeout=600, check=True,
     )  # fmt: skip
     shown = os.read(terminal[0], 10000).decode().replace("\r\n", "\n")

@@ -46,8 +46,8 @@ def run(words: list[str], into: IO[bytes], unbuffered: str = "") -> tuple[int, s
     return done.returncode, done.stderr.decode()
 
 
-def run_warm(words: list[str], into: IO[bytes], films: Path) -> tuple[int, str]:
-    """As ``run``, in a fork of the warm process; SAVE and MODEL are those of a trained model."""
+def run_on_films(words: list[str], into: IO[bytes], films: Path) -> tuple[int, str]:
+    """As ``run``, with texts to read; SAVE and MODEL are those of a trained model."""
     names = {"SAVE": films / "save", "MODEL": films / "save" / "checkpoint_best.pt"}
     command = [*verb(""), *(str(names.get(word, word)) for word in words)]
     env = environment(PYTHONUNBUFFERED="")
@@ -74,7 +74,7 @@ def test_a_reader_who_has_gone(words: list[str], gone: IO[bytes]) -> None:
 
 @pytest.mark.parametrize("words", HEAVY)
 def test_a_reader_who_has_gone_and_torch(words: list[str], gone: IO[bytes], films: Path) -> None:
-    check_gone(words, *run_warm(words, gone, films))
+    check_gone(words, *run_on_films(words, gone, films))
 
 
 @pytest.mark.parametrize("words", LINE_BY_LINE)
@@ -89,7 +89,7 @@ def test_a_full_disk(words: list[str], full: IO[bytes]) -> None:
 
 @pytest.mark.parametrize("words", HEAVY)
 def test_a_full_disk_and_torch(words: list[str], full: IO[bytes], films: Path) -> None:
-    check_full(*run_warm(words, full, films))
+    check_full(*run_on_films(words, full, films))
 
 
 @pytest.mark.parametrize("words", LINE_BY_LINE)

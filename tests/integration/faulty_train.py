@@ -27,6 +27,7 @@ from fairseq.models.roberta import RobertaEncoder
 from fairseq.trainer import Trainer
 from fairseq_cli.train import cli_main
 
+import fairseq_adv.plugin  # noqa: F401 (this file imports the package: --user-dir is then ignored)
 from fairseq_adv.fairseq_patches import save_dir_lock
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 

@@ -6,14 +6,23 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from methods import METHODS, OPTIONS
-from support import command, fairseq_train, launched, run_command, slow, train_args, weights, write_task
+from support import (
+    PLUGIN,
+    command,
+    fairseq_train,
+    launched,
+    run_command,
+    slow,
+    train_args,
+    weights,
+    write_task,
+)
 
 from integration.test_equal_updates import SGD, run
 
@@ -28,7 +37,9 @@ def train_with(
     """The process, and what each worker ended with that was not ended by torchrun before it could tell."""
     out.mkdir()
     words = launched([*([command("python")] if workers == 1 else []), str(FAULTY), *args], workers)
-    done = run_command(*words, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(out))
+    # As fairseq does with --user-dir: mutate.py runs the tests in a copy of the checkout.
+    path = str(Path(PLUGIN).parent)
+    done = run_command(*words, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(out), PYTHONPATH=path)
     return done, [torch.load(path) for path in sorted(out.glob("*.pt"))]
 
 
@@ -138,9 +149,7 @@ def test_killed_in_a_save_or_a_pass_the_run_goes_on_from_the_last_whole_checkpoi
     saving = ["--max-update", "8", "--max-epoch", "2", "--save-interval-updates", "3", "--disable-validation"]
     words = [*OPTIONS[method], *SGD, *saving, "--no-epoch-checkpoints"]
     args = train_args(data, tmp_path / "killed", method, *words)
-    done = run_command(
-        sys.executable, str(FAULTY), *args, FAULT=fault, FAULT_AT=str(at), FAULT_OUT=str(tmp_path)
-    )
+    done, _ = train_with(fault, at, tmp_path / "out", args, workers=1)
     assert done.returncode == -9, (done.stdout + done.stderr)[-4000:]
     done = fairseq_train(*args)
     assert "checkpoint_last.pt (epoch 1 @ 3 updates)" in done.stdout + done.stderr

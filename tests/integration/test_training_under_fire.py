@@ -66,8 +66,7 @@ def live(args: list[str], workers: int, save: Path, life: Life, chance: random.R
     """Starts or resumes the run, and kills it at its moment."""
     begun, file = time.time(), MOMENTS[life.moment]
     life.is_hit = not file
-    # The processes of warm.py are not each other's children; a shot at a parent needs those that are.
-    run = Run(args, workers, from_scratch=life.victim in ("launcher", "training"))
+    run = Run(args, workers)
     first, delay = chance.randint(4, 7), chance.uniform(0, 0.1)
     while len(run.updates()) < first:
         assert run.read(), f"the run ended by itself: {run.text[-3000:]}"
@@ -159,7 +158,7 @@ def test_killed_again_and_again_it_ends_as_if_it_had_not_been(
 def test_workers_whose_launcher_is_killed_before_they_have_begun_end(tmp_path: Path) -> None:
     """torch would have them look for it for half an hour, and then once more."""
     args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "freelb", *ADVERSARIAL)
-    run = Run(args, workers=2, from_scratch=True)
+    run = Run(args, workers=2)
     while not (run.victims("rank 0") and run.victims("rank 1")):
         assert run.read(), run.text
         time.sleep(0.002)

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 from support import command, environment, launched, narrow, start_command, writers
 
@@ -19,13 +18,10 @@ GONE = 60.0  # seconds: torchrun gives workers 30 to end
 class Run:
     """A training whose output is read as it comes."""
 
-    def __init__(self, args: list[str], workers: int, from_scratch: bool) -> None:
+    def __init__(self, args: list[str], workers: int) -> None:
         words = launched([command("fairseq-train"), *args], workers)
-        options: dict[str, Any] = {"stderr": subprocess.STDOUT, "env": environment(PYTHONUNBUFFERED="1")}
-        if from_scratch:
-            self.process = subprocess.Popen(words, stdout=subprocess.PIPE, **options)
-        else:
-            self.process = start_command(words, **options)
+        env = environment(PYTHONUNBUFFERED="1")
+        self.process = start_command(words, stderr=subprocess.STDOUT, env=env)
         assert self.process.stdout is not None
         self.pipe = self.process.stdout
         narrow(self.pipe)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import run_from_scratch
+from support import run_command
 
 from fairseq_adv import load
 
@@ -49,7 +49,7 @@ def test_a_mistake_is_told_before_the_set_up(
         words = ["--out", f"{tmp_path}/out", *words]
     # Were the set-up to begin, this Python would end it.
     places = {"VENV": f"{tmp_path}/env", "PYTHON": f"{tmp_path}/no-python"}
-    done = run_from_scratch("bash", str(repo / "scripts" / "quickstart.sh"), *words, **places)
+    done = run_command("bash", str(repo / "scripts" / "quickstart.sh"), *words, **places)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: " + message.format(tmp=tmp_path)) and done.stderr.count("\n") == 1
     assert not (tmp_path / "out").exists()
@@ -62,7 +62,7 @@ def test_three_seeds(repo: Path, tmp_path: Path, reviews_folder: Path) -> None:
     script, env = repo / "scripts" / "quickstart.sh", str(Path(sys.executable).parent.parent)
     for seed in (1, 2, 3):
         words = ["--out", str(tmp_path), "--seed", str(seed)]
-        done = run_from_scratch("bash", str(script), *words, VENV=env)
+        done = run_command("bash", str(script), *words, VENV=env)
         assert done.returncode == 0, done.stdout + done.stderr
         lines = done.stdout.splitlines()
         assert len(lines) <= 40 and not done.stderr
@@ -71,7 +71,7 @@ def test_three_seeds(repo: Path, tmp_path: Path, reviews_folder: Path) -> None:
         assert re.search(r"^sentences +2000 +1000 +1000$", done.stdout, re.M)
         assert "This one's answer is negative, with probability 0.9" in lines[-2]
         own = lines[-1].replace("A terrible, boring film.", "A wonderful film, I loved it.")
-        assert run_from_scratch("bash", "-c", own).stdout.startswith("positive\t0.")
+        assert run_command("bash", "-c", own).stdout.startswith("positive\t0.")
         for run in ("standard", "freelb"):
             model = load(tmp_path / "runs-minilm-reviews-1" / f"{run}-seed{seed}" / "checkpoint_best.pt")
             answers = model.predict(["A terrible, boring film.", "A wonderful film, I loved it."])

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import run_from_scratch
+from support import run_command
 
 pytestmark = pytest.mark.slow  # asks the package index
 
@@ -32,7 +32,7 @@ def project(repo: Path, tmp_path: Path) -> Path:
 
 def set_up(project: Path, path: str) -> subprocess.CompletedProcess[str]:
     places = {"PYTHON": sys.executable, "VENV": str(project / ".venv"), "PATH": path}
-    return run_from_scratch("bash", str(project / "scripts" / "setup_env.sh"), **places)
+    return run_command("bash", str(project / "scripts" / "setup_env.sh"), **places)
 
 
 def output(project: Path, *words: str) -> str:
