@@ -99,6 +99,7 @@ def test_it_trains_from_a_shell(data: Path, tmp_path: Path, criterion: str) -> N
         ({"criterion": "pgd, adv_norm_type: l7"},
          "criterion.adv_norm_type: Invalid value 'l7', expected one of [l2, linf]"),
         ({"criterion": "standard", "task": "tagging, length: 8"}, "task.length: Key 'length' not"),
+        ({"criterion": "sentence_prediction, one: true"}, "criterion.one: Key 'one' not in"),
         ({"criterion": "frelb"}, "criterion._name: there is no criterion 'frelb'. If it is a"),
         ({"criterion": "standard", "task": "sentence"}, "task._name: there is no task 'sentence'. If it"),
     ],

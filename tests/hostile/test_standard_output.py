@@ -11,7 +11,7 @@ from typing import IO
 import pytest
 from support import environment, slow, start_command, verb
 
-# What starts no torch runs as a shell starts it: what Python itself says at its end counts, too.
+# What starts no torch.
 LIGHT = [["--help"], ["user-dir"], slow(["prepare", "--help"]), slow(["predict", "--help"])]
 HEAVY = [
     ["predict", "MODEL", "--stdin", "--cpu"],
@@ -40,7 +40,7 @@ def full() -> Iterator[IO[bytes]]:
 
 
 def run(words: list[str], into: IO[bytes], unbuffered: str = "") -> tuple[int, str]:
-    """The exit status, and what is on standard error, of a verb as a shell starts it."""
+    """The exit status of a verb, and what is on standard error; what Python says at its end counts, too."""
     env = environment(PYTHONUNBUFFERED=unbuffered)
     done = subprocess.run([*verb(""), *words], stdout=into, stderr=subprocess.PIPE, env=env, timeout=600)
     return done.returncode, done.stderr.decode()

@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fairseq_cli.train import cli_main  # first: where fairseq is imported before it, the log goes to stderr
+
+# isort: split
 from fairseq.models.roberta import RobertaEncoder
 from fairseq.trainer import Trainer
-from fairseq_cli.train import cli_main
 
 import fairseq_adv.plugin  # noqa: F401 (this file imports the package: --user-dir is then ignored)
 from fairseq_adv.fairseq_patches import save_dir_lock
