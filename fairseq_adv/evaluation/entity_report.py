@@ -30,12 +30,17 @@ class EntityReport:
     """Precision, recall and F1 x 100 of the entities, over all types and of each.
 
     Attributes:
-        counts: by type: how many entities are correct, predicted, and in the data.
+        counts: by type: how many entities are correct, predicted, and in the data. Types with neither
+            predicted entities nor any in the data are left out, as seqeval does.
         accuracy: of the words, x 100.
     """
 
     counts: Mapping[str, Sequence[int]]
     accuracy: float
+
+    def __post_init__(self) -> None:
+        there = {name: of for name, of in self.counts.items() if any(of)}
+        object.__setattr__(self, "counts", there)
 
     def scores(self) -> dict[str, float]:
         """``precision``, ``recall`` and ``f1``, micro-averages; the number of entities, ``total``; and

@@ -14,11 +14,6 @@ from pathlib import Path
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.summaries import BEST, LAST, LOG, Summary
 
-# Student's t, two-sided 95 %, for 1 to 30 degrees of freedom; that of 30 is a little too large beyond.
-_T = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 _SEED = re.compile(r"[-_./ ]*(seed)?[-_=.]*\d*$", re.IGNORECASE)
 
 
@@ -112,5 +107,24 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     """The mean, and half the width of its 95 % interval; NaN if one of the values is."""
     if any(map(math.isnan, values)):
         return math.nan, math.nan
-    t = _T[min(len(values) - 1, len(_T)) - 1]
-    return statistics.fmean(values), t * statistics.stdev(values) / len(values) ** 0.5
+    half = student_t(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    return statistics.fmean(values), half
+
+
+def student_t(freedom: int) -> float:
+    """The t that bounds 95 % of Student's distribution, two-sided, with this many degrees of freedom.
+
+    The share within ±t is a finite sum in t = √freedom tan θ (Abramowitz and Stegun, 26.7.3 and 26.7.4).
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):  # bisects to the last bit
+        angle = (low + high) / 2
+        odd, cosine = freedom % 2, math.cos(angle)
+        term, total = (cosine, 0.0) if odd else (1.0, 0.0)
+        for k in range(odd, freedom - 1, 2):
+            total += term
+            term *= cosine**2 * (k + 1) / (k + 2)
+        share = math.sin(angle) * total
+        share = (angle + share) * 2 / math.pi if odd else share
+        low, high = (angle, high) if share < 0.95 else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)

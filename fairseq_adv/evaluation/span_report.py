@@ -24,13 +24,13 @@ def span_report(
 
     Args:
         answers: by id; a question without one counts as wrong.
-        golds: right answers by id, ``[""]`` if there is none.
+        golds: right answers by id, ``[]`` if there is none; ``[""]`` is an answer, as in the official evaluation.
         null_odds: by id; above ``threshold`` there is no answer.
         threshold: of the official evaluation.
     """
     scores = scoring.scores_of(answers, golds)
     found: dict[str, float] = {}
-    impossible = {name: not any(right) for name, right in golds.items()}
+    impossible = {name: not right for name, right in golds.items()}
     if null_odds is not None:
         answered = {name: bool(answers.get(name)) for name in golds}
         for number, part in enumerate(("exact", "f1")):

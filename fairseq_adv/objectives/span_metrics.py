@@ -70,7 +70,7 @@ def records(predictions: Tensor, sample: Sample, task: FairseqTask) -> Tensor:
     rows = zip(ids, best[:, 0].tolist(), places[:, 0].tolist(), null_scores(predictions).tolist())
     for row, (window, score, (first, last), null) in enumerate(rows):
         question = dataset.question_of(window)
-        golds = [answer.text for answer in question.answers or ()] or [""]
+        golds = [answer.text for answer in question.answers or ()]
         answer = dataset.text_of(window, first, last) if score > -np.inf else ""
         exact, f1 = scoring.score_of(answer, golds)
         number = dataset.windows.question[window]
@@ -120,7 +120,7 @@ def of_questions(records: Numbers) -> dict[str, float]:
         return {"em": em, "f1": f1_mean}
     is_impossible = dict(zip(names, (impossible[first] > 0).tolist()))
     null_odds = dict(zip(names, odds.tolist()))
-    golds = {name: [""] if nothing else ["?"] for name, nothing in is_impossible.items()}
+    golds = {name: [] if nothing else ["?"] for name, nothing in is_impossible.items()}
     decided = scoring.with_threshold(scores, golds, null_odds, 0.0)
     em, f1_mean = scoring.mean(list(decided.values()))
     answered = dict.fromkeys(names, True)

@@ -106,6 +106,38 @@ def test_a_table_by_type() -> None:
     assert len(entity_report([["O"]], [["O"]]).lines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("gold", "predicted"),
+    [
+        ("B-X O", "B-X I-Y"),  # strict: Y has only a malformed tag
+        ("B-X O", "B-X B-Y"),
+        ("O B-Y", "I-X O"),
+        ("O O", "I-X I-Y"),
+        ("B-X B-Y", "O O"),
+    ],
+)
+@pytest.mark.parametrize("is_strict", [False, True], ids=["default", "strict"])
+def test_the_types_of_the_table_are_seqevals(gold: str, predicted: str, is_strict: bool) -> None:
+    pytest.importorskip("seqeval", reason="an oracle for the scores")
+    from seqeval.metrics import classification_report
+    from seqeval.scheme import IOB2
+
+    sides = [gold.split()], [predicted.split()]
+    values = entity_report(*sides, is_strict).values()
+    how: dict[str, Any] = {"mode": "strict", "scheme": IOB2} if is_strict else {}
+    try:
+        theirs = classification_report(*sides, output_dict=True, zero_division=0, **how)
+    except ValueError:  # its way of saying that neither side has an entity
+        theirs = {}
+    theirs = {name: of for name, of in theirs.items() if " avg" not in name}
+    assert {name: of["support"] for name, of in values["entities"].items()} == {
+        name: of["support"] for name, of in theirs.items()
+    }
+    for name, of in values["entities"].items():
+        assert of["f1"] == pytest.approx(100 * theirs[name]["f1-score"])
+    assert ("f1_X" in values) == (len(theirs) > 1)
+
+
 @pytest.mark.parametrize("scheme", ["IOB2", "BIOES"])
 def test_the_rules_are_seqevals(scheme: str) -> None:
     pytest.importorskip("seqeval", reason="an oracle for the scores")

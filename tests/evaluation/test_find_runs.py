@@ -12,7 +12,7 @@ import pytest
 from test_summaries import valid, write_log
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.find_runs import _T, find_runs, join_seeds
+from fairseq_adv.evaluation.find_runs import find_runs, join_seeds, student_t
 from fairseq_adv.evaluation.summaries import Summary, summarise, table
 
 OPTIONS = (
@@ -52,7 +52,7 @@ def test_seeds_are_joined_and_nothing_else(tmp_path: Path) -> None:
     made.append(write_log(tmp_path / "unknown", valid(10, accuracy=60)))  # its options are not known
     rows = join_seeds([summarise(run) for run in made])
     assert [row.name for row in rows] == ["freelb (3 seeds)", "lr", "dropout", "unknown"]
-    half = 4.303 * statistics.stdev(scores) / math.sqrt(3)
+    half = 4.302652729911275 * statistics.stdev(scores) / math.sqrt(3)
     assert rows[0].score == statistics.fmean(scores) and rows[0].halves[0] == pytest.approx(half, rel=1e-9)
     assert rows[0].loss == pytest.approx(rows[0].score / 100)
     text = table(rows)
@@ -88,11 +88,16 @@ def test_attacks_of_seeds(tmp_path: Path) -> None:
     rows[1].seed = "2"
     (row,) = join_seeds(rows)
     assert row.name == "0, 2 (2 seeds)" and row.attacked == [(2.0, 39.0)]
-    assert row.halves == pytest.approx([12.706, 0, 12.706, 12.706])
+    assert row.halves == pytest.approx([12.706204736, 0, 12.706204736, 12.706204736])
     rows[1].score = math.nan
     assert math.isnan(join_seeds(rows)[0].score)
 
 
-def test_the_table_of_t() -> None:
-    stats = pytest.importorskip("scipy.stats")
-    assert [round(float(stats.t.ppf(0.975, k)), 3) for k in range(1, 31)] == list(_T)
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 10, 30, 31, 60, 61, 1000, 5001])
+def test_students_t_for_any_number_of_seeds(freedom: int) -> None:
+    stats = pytest.importorskip("scipy.stats", reason="an oracle for the intervals")
+    t = float(stats.t.ppf(0.975, freedom))
+    assert student_t(freedom) == pytest.approx(t, rel=1e-9)
+    rows = [Summary(f"{k}", setting="s", seed=f"{k}", score=k % 2) for k in range(freedom + 1)]
+    spread = statistics.stdev(row.score for row in rows)
+    assert join_seeds(rows)[0].halves[0] == pytest.approx(t * spread / (freedom + 1) ** 0.5, rel=1e-9)

@@ -31,11 +31,10 @@ def score_of(answer: str, golds: Sequence[str]) -> Score:
     """The best exact match and, independently, the best F1 over the correct answers.
 
     Args:
-        golds: the right answers; ``[""]`` if there is none.
+        golds: the right answers; ``[]`` if there is none.
     """
     ours = normalised(answer)
-    theirs = {normalised(gold) for gold in golds}
-    theirs = {gold for gold in theirs if gold} or theirs
+    theirs = {gold for gold in map(normalised, golds) if gold} or {""}
     return Score(float(ours in theirs), max(_f1(ours, gold) for gold in theirs))
 
 
@@ -68,7 +67,7 @@ def with_threshold(
     """The scores if questions whose odds of having no answer exceed the threshold get no answer."""
     found = {}
     for name, score in scores.items():
-        nothing = float(not any(golds[name]))
+        nothing = float(not golds[name])
         found[name] = Score(nothing, nothing) if null_odds[name] > threshold else score
     return found
 

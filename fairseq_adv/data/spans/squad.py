@@ -53,9 +53,9 @@ class Squad:
         return self.version.lstrip("v").startswith("2") or any(one.answers == () for one in self.questions)
 
     def golds(self) -> Dict[str, List[str]]:
-        """The texts of the right answers by id; ``[""]`` if there is none."""
+        """The texts of the right answers by id; ``[]`` if there is none."""
         return {
-            question.id: [answer.text for answer in question.answers] or [""]
+            question.id: [answer.text for answer in question.answers]
             for question in self.questions
             if question.answers is not None
         }

@@ -51,6 +51,8 @@ def test_normalisation(text: str, expected: str) -> None:
         ("a b b c", ["b b d"], 0, 2 * (2 / 3) * (2 / 3) / (4 / 3)),  # a is an article: b b c
         ("Paris", ["London"], 0, 0.0),
         ("x y", ["x", "y z x"], 0, 4 / 5),  # the best of several
+        ("", [], 1, 1.0),
+        ("x", [], 0, 0.0),
         ("", [""], 1, 1.0),
         ("", ["x"], 0, 0.0),
         ("x", [""], 0, 0.0),
@@ -71,13 +73,13 @@ def test_exact_match_and_f1_may_come_from_different_right_answers() -> None:
 
 
 def test_a_question_that_is_not_answered_has_0() -> None:
-    scores = scores_of({"a": "x"}, {"a": ["x"], "b": ["y"], "c": [""]})
+    scores = scores_of({"a": "x"}, {"a": ["x"], "b": ["y"], "c": []})
     assert scores == {"a": (1, 1), "b": (0, 0), "c": (0, 0)}
     assert mean(list(scores.values())) == pytest.approx((100 / 3, 100 / 3))
     assert mean([]) == (0, 0)
 
 
-GOLDS = {"a": ["x"], "b": ["y z"], "c": [""], "d": [""]}
+GOLDS = {"a": ["x"], "b": ["y z"], "c": [], "d": []}
 ANSWERS = {"a": "x", "b": "y", "c": "w", "d": "v"}
 ODDS = {"a": -3.0, "b": 2.0, "c": 1.0, "d": 4.0}
 
@@ -93,7 +95,7 @@ def test_a_threshold_by_hand() -> None:
 
 def test_the_best_threshold_by_hand() -> None:
     """From 2 right without any answer: a + 1 = 3, c - 1 = 2, b + 2/3, d - 1. The best is 3 of 4, at -3."""
-    impossible = {name: not any(gold) for name, gold in GOLDS.items()}
+    impossible = {name: not gold for name, gold in GOLDS.items()}
     answered = dict.fromkeys(GOLDS, True)
     f1 = {name: score.f1 for name, score in scores_of(ANSWERS, GOLDS).items()}
     assert best_threshold(f1, answered, impossible, ODDS) == (75.0, -3.0)
@@ -105,15 +107,15 @@ def test_the_best_threshold_is_the_best_of_all() -> None:
     rng = np.random.default_rng(0)
     for _ in range(50):
         names = [str(k) for k in range(12)]
-        golds = {name: [""] if rng.random() < 0.4 else ["x"] for name in names}
+        golds = {name: [] if rng.random() < 0.4 else ["x"] for name in names}
         scores = {
-            name: Score(*(float(v) for v in rng.random(2).round(2))) if any(golds[name]) else Score(0.0, 0.0)
+            name: Score(*(float(v) for v in rng.random(2).round(2))) if golds[name] else Score(0.0, 0.0)
             for name in names
         }
         odds = {name: float(rng.normal()) for name in names}
         found, threshold = best_threshold(
             {name: score.f1 for name, score in scores.items()}, dict.fromkeys(names, True),
-            {name: not any(gold) for name, gold in golds.items()}, odds,
+            {name: not gold for name, gold in golds.items()}, odds,
         )  # fmt: skip
         tried = {t: mean(list(with_threshold(scores, golds, odds, t).values())).f1 for t in odds.values()}
         none = mean(list(with_threshold(scores, golds, odds, -99.0).values())).f1
