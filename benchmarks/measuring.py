@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 MODELS = {
     # layers, dim, feed-forward, heads, vocabulary
@@ -105,8 +106,26 @@ def build_trainer(
     cfg.common.bf16 = bf16
     task = tasks.setup_task(cfg.task)
     trainer = Trainer(cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion))
+    trainer.train_step = keeping_the_peak(trainer.train_step)
     task.load_dataset("train")
     return trainer
+
+
+def keeping_the_peak(train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``train_step`` without fairseq's reset of the GPU's peak memory at its end (trainer.py, line 1060).
+
+    After that reset the peak would be what lies there between updates.
+    """
+    import torch
+
+    def nothing(*_: Any) -> None:
+        pass
+
+    def step(samples: Any) -> Any:
+        with mock.patch.object(torch.cuda, "reset_peak_memory_stats", nothing):
+            return train_step(samples)
+
+    return step
 
 
 def rotated(names: Iterable[str], turn: int) -> list[str]:
@@ -128,7 +147,8 @@ def clock(trainer: Any) -> float:
 def peak_memory(trainer: Any) -> float:
     """Peak memory in MiB: of torch's allocator on a GPU, the process's peak resident size on a CPU.
 
-    Not ``ru_maxrss``, which a child inherits on Linux: it could be that of the process that started this one.
+    On a GPU since the last reset; ``trainer`` must be one of :func:`build_trainer`. On a CPU not
+    ``ru_maxrss``, which a child inherits on Linux: it could be that of the process that started this one.
     """
     import torch
 

@@ -304,7 +304,7 @@ def test_sizes_are_filled_in_beside_their_unit(data: Path, encoder: Path, method
 def test_the_learning_rate_is_the_methods_for_small_encoders(data: Path, encoder: Path) -> None:
     """A rate that was chosen with a small encoder may be too high for a wider one."""
     method = ["--criterion", "pgd"]
-    assert options_of(data, encoder, *method)["--lr"] == "2e-4"
+    assert options_of(data, encoder, *method)["--lr"] == "1e-4"
     assert options_of(data, encoder, *method, "--lr", "3e-5")["--lr"] == "3e-5"
     assert options_of(data, encoder, "--criterion", "standard")["--lr"] == "5e-05"
     assert options_of(data, encoder, *method, "--encoder-embed-dim", "768")["--lr"] == "5e-05"

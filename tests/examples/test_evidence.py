@@ -129,6 +129,9 @@ def sizes_in(text: str) -> dict[str, float]:
     return {name: float(value) for name, value in given.items() if value.replace(".", "").isdecimal()}
 
 
+LOWER_RATES = {"pgd": 1e-4}  # at the chosen one, 10 of 48 models failed
+
+
 @pytest.mark.parametrize("name", [name for name in GRID["methods"] if name in methods()])
 def test_train_fills_in_what_was_chosen(name: str) -> None:
     """The sizes, and the learning rate of small encoders, of all methods whose settings have been tried."""
@@ -137,7 +140,8 @@ def test_train_fills_in_what_was_chosen(name: str) -> None:
         pytest.skip(f"the settings of {name} have not been tried yet")
     lr, sizes = grid.settings(name)[setting]
     assert sizes_in(methods()[name].train_sizes) == sizes_in(sizes)
-    assert float(methods()[name].train_lr or 5e-5) == lr
+    rate = LOWER_RATES.get(name, lr)
+    assert float(methods()[name].train_lr or 5e-5) == rate and (rate, sizes) in grid.settings(name)
 
 
 # --- its data
