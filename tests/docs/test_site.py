@@ -14,7 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 import griffe
 import pytest
-import torch
 from mkdocs.commands.build import build
 from mkdocs.config import load_config
 from mkdocs.exceptions import Abort
@@ -259,34 +258,3 @@ def test_the_diagram_misses_what_is_not_called() -> None:
     draw["CALLS"]["fairseq_adv/criterions/freelb.py", "descend_twice"] = ("", "")
     with pytest.raises(ValueError, match="descend_twice"):
         draw["traced_update"]()
-
-
-class TinyModel(torch.nn.Module):
-    """Ten tokens, each embedded and scored."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed_tokens = torch.nn.Embedding(10, 4, padding_idx=1)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.embed_tokens(tokens).pow(2).sum(dim=-1)
-        return out
-
-
-def test_the_example_of_the_perturbation_page_runs() -> None:
-    text = (ROOT / "docs" / "api" / "perturbation.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
-    losses: list[float] = []
-
-    def loss_of(scores: torch.Tensor) -> torch.Tensor:
-        losses.append(scores.sum().item())
-        return scores.sum()
-
-    names = {
-        "model": TinyModel(), "tokens": torch.tensor([[4, 5, 6], [7, 8, 1]]), "padding_idx": 1,
-        "loss_of": loss_of,
-    }  # fmt: skip
-    exec(code, names)
-    assert losses == sorted(losses) and len(set(losses)) == 3
-    delta = names["delta"].delta  # type: ignore[attr-defined]
-    assert delta.norm(dim=(1, 2)).max() <= 0.3001 and (delta[1, 2] == 0).all()
