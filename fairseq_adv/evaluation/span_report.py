@@ -24,7 +24,8 @@ def span_report(
 
     Args:
         answers: by id; a question without one counts as wrong.
-        golds: right answers by id, ``[]`` if there is none; ``[""]`` is an answer, as in the official evaluation.
+        golds: right answers by id, ``[]`` if there is none; ``[""]`` is an answer, as in the official
+            evaluation.
         null_odds: by id; above ``threshold`` there is no answer.
         threshold: of the official evaluation.
     """

@@ -1,4 +1,4 @@
-"""The report of answers to questions with and without an answer, against a restatement of SQuAD's official script."""
+"""The report of questions with and without an answer, against a restatement of SQuAD's official script."""
 
 from __future__ import annotations
 
