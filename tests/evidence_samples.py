@@ -1,27 +1,55 @@
-"""For the tests of the evidence run: a tiny encoder, data of its words, the cells of tables."""
+"""For the tests of the evidence run: a tiny encoder, data of its words, a small grid, and records."""
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from support import VOCABULARY, build, train_args, write_encoder, write_task
+from hf_encoders import save_encoder
+from support import VOCABULARY
+
+ROOT = Path(__file__).resolve().parents[1]
+EVIDENCE = ROOT / "examples" / "evidence"
+sys.path[:0] = [str(EVIDENCE.parent), str(EVIDENCE)]
+import grid  # noqa: E402
+
+from fairseq_adv.data.io import sha256_of  # noqa: E402
+
+BLOCK = {"encoder": "minilm", "rows": 40, "tasks": ["movie-reviews", "CoLA"], "seeds": [11, 12]}
+SMALL: dict[str, Any] = {
+    "dev": 20, "attacked": 10, "tested": 100, "updates": {"40": 6}, "steps": 2,
+    "blocks": [
+        {**BLOCK, "rates": {"standard": [1e-4, 5e-5], "freelb": [1e-4]}},
+        {**BLOCK, "rates": {"pgd": [1e-4]}, "seeds": [11], "tasks": ["movie-reviews"]},
+    ],
+}  # fmt: skip
+"""What a small grid has instead of the numbers of grid.yaml."""
+CELLS = 2 * 2 * 3 + 1
+
+
+def small_program(encoder: Path, more: str) -> str:
+    """A Python program that runs fill.py with the small grid, after the lines ``more``."""
+    sha256 = sha256_of(encoder / "model.safetensors")
+    return f"""
+import sys
+sys.path[:0] = {[str(EVIDENCE.parent), str(EVIDENCE)]}
+import splits
+splits.GRID.update({SMALL}, encoders={{"minilm": {{"sha256": {sha256!r}, "cost": 1}}}})
+for name in set(splits.TASKS) - {set(BLOCK["tasks"])}:
+    del splits.TASKS[name]
+import fill, grid, pathlib
+{more}
+sys.exit(fill.main())
+"""
 
 
 def write_small_encoder(folder: Path) -> Path:
-    """A folder as fairseq-adv convert writes it; tiny and untrained."""
-    write_encoder(folder)
-    data = write_task(folder / "data")
-    (data / "input0" / "dict.txt").write_text((folder / "dict.txt").read_text())
-    args = train_args(data, None, "standard", "--no-save-optimizer-state", "--max-positions", "160")
-    build(args).trainer.save_checkpoint(str(folder / "model.pt"), {})
-    (folder / "model_args.txt").write_text(
-        "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
-        "--encoder-attention-heads 2 --max-positions 160\n"
-    )
+    """A tiny untrained BERT in Hugging Face's layout."""
+    save_encoder(folder, "bert", VOCABULARY, max_position_embeddings=512)
     return folder
 
 
@@ -31,30 +59,31 @@ def words(rng: np.random.Generator, count: int) -> str:
 
 
 def write_evidence_data(folder: Path) -> Path:
-    """What examples/evidence reads of movie reviews and CoLA, as distributed; the reviews in ``reviews``."""
+    """Movie reviews, in ``reviews``, and CoLA as distributed, and the neighbours of words; random labels."""
     rng = np.random.default_rng(0)
-    (folder / "reviews").mkdir(parents=True)
-    for split, rows in (("train", 130), ("valid", 30), ("test", 130), ("products", 12), ("tweets", 12)):
+    for name in ("reviews", "glue/CoLA", "attack"):
+        (folder / name).mkdir(parents=True)
+    for split, rows in (("train", 130), ("valid", 30), ("test", 130)):
         lines = [f"{words(rng, 9)},{('negative', 'positive')[i % 2]}\n" for i in range(rows)]
         (folder / "reviews" / f"{split}.csv").write_text("text,label\n" + "".join(lines))
-    write_cola(folder / "glue" / "CoLA")
-    (folder / "attack").mkdir()
+    for split, rows in (("train", 200), ("dev", 20)):
+        lines = [f"src{i}\t{rng.integers(2)}\t\t{words(rng, 4)}\n" for i in range(rows)]
+        (folder / "glue" / "CoLA" / f"{split}.tsv").write_text("".join(lines))
     near = {word: [other] for word, other in zip(VOCABULARY, reversed(VOCABULARY))}
     (folder / "attack" / "counterfitted_neighbors.json").write_text(json.dumps(near))
     return folder
 
 
-def write_cola(folder: Path) -> None:
-    """CoLA as GLUE distributes it, with labels drawn at random."""
-    rng = np.random.default_rng(0)
-    folder.mkdir(parents=True)
-    for split, rows in (("train", 200), ("dev", 20)):
-        lines = []
-        for i in range(rows):
-            label, text, _ = rng.integers(2), words(rng, 4), words(rng, 4)
-            lines.append(f"src{i}\t{label}\t\t{text}\n")
-        (folder / f"{split}.tsv").write_text("".join(lines))
-    (folder / "test.tsv").write_text(f"index\tsentence\n0\t{words(rng, 3)}\n")
+def record_of(cell: grid.Cell, dev: float = 50.0, loss: float = 1.0, **more: Any) -> dict[str, Any]:
+    """A record of a cell."""
+    return {
+        "name": cell.name, "encoder": cell.encoder, "task": cell.task, "rows": cell.rows,
+        "method": cell.method, "lr": cell.lr, "seed": cell.seed, "options": cell.options(),
+        "design": grid.GRID["design"], "precision": "bf16", "commit": "a", "torch": "2",
+        "machine": "Intel(R) Xeon(R), 2 cores", "updates": 6, "starts": 1, "cpu_seconds": 10.0,
+        "after_cpu_seconds": 5.0, "peak_mib": 900.0, "word_attacks": {}, "attacked": "01",
+        "scores": {"valid": {"rows": 9, "accuracy": dev, "loss": loss}}, **more,
+    }  # fmt: skip
 
 
 def table_rows(text: str) -> list[list[str]]:

@@ -35,7 +35,7 @@ import splits
 from filelock import FileLock
 from grid import Cell, Record
 from records import RECORDS, SAME, append, keep_rows, read_arrays, read_records
-from splits import ATTACKED, GRID, REVIEWS, TASKS
+from splits import GRID, REVIEWS, TASKS
 
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
@@ -132,6 +132,7 @@ class Worker:
     def __init__(self, options: argparse.Namespace) -> None:
         self.data, self.out, self.records = options.data, options.out, options.records
         self.setup = setup(options)
+        self.maker = grid.maker(self.setup["machine"])
         self.end = time.monotonic() + MINUTE * (options.stop_after or float("inf"))
 
     def missing(self) -> list[Cell]:
@@ -139,12 +140,14 @@ class Worker:
         bundle has not been begun on another maker's processor.
         """
         records = read_records(self.records, {name: self.setup[name] for name in SAME})
-        mine, makers = grid.maker(self.setup["machine"]), grid.makers(records)
+        makers = grid.makers(records)
+        for path in (self.out / "cells").glob("*.maker"):
+            makers[path.stem].add(path.read_text(encoding="utf-8"))
         return [
             cell
             for cell in grid.cells()
             if cell.name not in records
-            and makers.get(cell.bundle, mine) == mine
+            and makers[cell.bundle] <= {self.maker}
             and (self.out / cell.encoder).is_dir()
         ]
 
@@ -156,12 +159,20 @@ class Worker:
                     held.enter_context(locked(self.out / "cells" / cell.name))
                 except DataError:
                     continue
-                if cell in self.missing():  # not made by another one meanwhile
+                self.claim(cell)
+                if cell in self.missing():  # not made, nor its bundle begun, by another one meanwhile
                     with suppress(TimeIsUp):
                         self.make(cell)
                         return True
                     return False
         return False
+
+    def claim(self, cell: Cell) -> None:
+        """Begins a cell's bundle, unless it has been begun, for processors of this maker."""
+        path = self.out / "cells" / f"{cell.bundle}.maker"
+        with FileLock(self.out / "data.lock"):
+            if not path.is_file():
+                atomic_write(path, self.maker)
 
     def make(self, cell: Cell) -> None:
         """Trains and measures a cell, and writes its record.
@@ -218,7 +229,7 @@ class Worker:
 
     def _measuring(self, cell: Cell) -> list[str]:
         files = [f"{cell.name}/checkpoint_last.pt", f"{cell.name}/answers.npz"]
-        numbers = map(str, (GRID["radius"], grid.STEPS, grid.RESTARTS))
+        numbers = (str(GRID[name]) for name in ("radius", "steps", "restarts"))
         return ["python", str(HERE / "measure.py"), *files, *numbers, self.setup["precision"]]
 
     def _attack(self, cell: Cell, name: str) -> list[str]:
@@ -315,7 +326,7 @@ def prepare(cell: Cell, data: splits.Data, out: Path) -> str:
     dev, train = data.draw(cell.seed, cell.rows)
     places = {"train": train, "valid": dev, "test": splits.tested(data.groups, dev, train)}
     parts = {name: [data.rows[place] for place in some] for name, some in places.items()}
-    parts["attack"] = attacked = parts["test"][:ATTACKED]
+    parts["attack"] = attacked = parts["test"][: GRID["attacked"]]
     folder = f"data/{cell.bundle}"
     rows = [
         LabelledRows(name, tuple(map(list, zip(*(row.texts for row in some)))), [row.label for row in some],
@@ -363,7 +374,7 @@ def fetch(out: Path) -> None:
             run_verb("convert", out / "minilm", out / "converted")
         if not (out / REVIEWS).is_dir():
             run_verb("fetch", "reviews", out / REVIEWS)
-    for name, about in grid.ENCODERS.items():
+    for name, about in GRID["encoders"].items():
         path = out / name / "model.safetensors"
         if not (out / name).is_dir():
             print(f"{out / name}: no such folder; the trainings of this encoder are left out", flush=True)

@@ -13,8 +13,6 @@ from typing import Any
 from splits import GRID, TASKS
 
 Record = dict[str, Any]
-ENCODERS: dict[str, dict[str, Any]] = GRID["encoders"]
-STEPS, RESTARTS = 10, 2  # of the attack on the embeddings
 
 
 @dataclass(frozen=True)
@@ -43,8 +41,9 @@ class Cell:
 
     @property
     def word_attacks(self) -> list[str]:
-        place = (self.encoder, self.task, self.rows)
-        is_attacked = place == (GRID["blocks"][0]["encoder"], GRID["attacked_on_words"], 1000)
+        first = GRID["blocks"][0]
+        place = (first["encoder"], GRID["attacked_on_words"], first["rows"])
+        is_attacked = place == (self.encoder, self.task, self.rows)
         return list(GRID["word_attacks"]) if is_attacked and self.method != "pgd" else []
 
     def options(self) -> list[str]:
@@ -52,16 +51,17 @@ class Cell:
         return shlex.split(GRID["options"].format(
             classes=len(TASKS[self.task].labels), method=GRID["methods"][self.method].get("options", ""),
             lr=self.lr, updates=self.updates, warmup=self.updates // 10, batch=GRID["batch"],
-            encoder=self.encoder,
+            encoder=self.encoder, separator=GRID["encoders"][self.encoder].get("separator", ""),
         ))  # fmt: skip
 
     def seconds(self) -> float:
         """CPU seconds that it is expected to take, for the plan."""
         train, predict = TASKS[self.task].seconds
-        cost = train * self.updates / GRID["updates"]["1000"] * GRID["methods"][self.method]["cost"]
-        attack = train * GRID["attacked"] * STEPS * RESTARTS / GRID["updates"]["1000"] / GRID["batch"]
+        update = train / int(GRID["updates"][str(GRID["blocks"][0]["rows"])])
+        cost = update * self.updates * GRID["methods"][self.method]["cost"]
+        attack = update * GRID["attacked"] * GRID["steps"] * GRID["restarts"] / GRID["batch"]
         words = len(self.word_attacks) * GRID["attacked"] * 70 * predict / GRID["tested"]  # queries a row
-        return float((cost + attack + predict + words) * ENCODERS[self.encoder]["cost"])
+        return float((cost + attack + predict + words) * GRID["encoders"][self.encoder]["cost"])
 
 
 def cells() -> list[Cell]:
@@ -81,7 +81,11 @@ def maker(machine: str) -> str:
     return machine.split("(")[0].split()[0]
 
 
-def makers(records: Mapping[str, Record]) -> dict[str, str]:
-    """The maker of the processors that each bundle has been trained on."""
-    of = {cell.name: cell.bundle for cell in cells()}
-    return {of[name]: maker(record["machine"]) for name, record in records.items()}
+def makers(records: Mapping[str, Record]) -> dict[str, set[str]]:
+    """The makers of the processors that each bundle has been trained on, also those not yet begun."""
+    found: dict[str, set[str]] = {}
+    for cell in cells():
+        some = found.setdefault(cell.bundle, set())
+        if cell.name in records:
+            some.add(maker(records[cell.name]["machine"]))
+    return found

@@ -11,9 +11,9 @@ from typing import Any, Optional
 import gains
 import numpy as np
 from gains import Floats, Gain
-from grid import Cell, Record
+from grid import Cell, Record, maker
 from records import answers_of, read_arrays, read_records
-from splits import ATTACKED, GRID, TASKS, tested
+from splits import GRID, TASKS, tested
 
 from fairseq_adv.evaluation.calibration import fit_temperature, softmax
 
@@ -31,12 +31,12 @@ MOVED = "moved"  # the attack on the embeddings
 class Block:
     """A block of the grid: what one encoder learns from one number of rows.
 
-    ``number``: its place in grid.yaml. Only seeds all of whose cells are done count.
+    ``about``: as in grid.yaml. Only seeds all of whose cells are done, those of a task on processors of one
+    maker, count.
     """
 
-    def __init__(self, number: int, records: dict[str, Record], folder: Path) -> None:
-        self.about: dict[str, Any] = GRID["blocks"][number]
-        self.records, self.folder = records, folder
+    def __init__(self, about: dict[str, Any], records: dict[str, Record], folder: Path) -> None:
+        self.about, self.records, self.folder = about, records, folder
         self.tasks: list[str] = [name for name in self.about["tasks"] if TASKS[name].metric == "accuracy"]
 
     def cell(self, task: str, method: str, lr: float, seed: int) -> Cell:
@@ -44,16 +44,17 @@ class Block:
 
     @cached_property
     def seeds(self) -> list[int]:
-        rates = [(method, lr) for method, some in self.about["rates"].items() for lr in some]
         return [
             seed
             for seed in self.about["seeds"]
-            if all(
-                self.cell(task, *rate, seed).name in self.records
-                for rate in rates
-                for task in self.about["tasks"]
-            )
+            if all(self._is_done(task, seed) for task in self.about["tasks"])
         ]
+
+    def _is_done(self, task: str, seed: int) -> bool:
+        rates = [(method, lr) for method, some in self.about["rates"].items() for lr in some]
+        names = [self.cell(task, *rate, seed).name for rate in rates]
+        made = [maker(self.records[name]["machine"]) for name in names if name in self.records]
+        return len(made) == len(names) and len(set(made)) == 1
 
     @property
     def is_complete(self) -> bool:
@@ -88,7 +89,7 @@ class Block:
             return gains.count(found.argmax(1), labels, groups, size, what)
         bits = record["attacked"] if what == MOVED else record["word_attacks"][what]["right"]
         right = np.array(list(bits)) == "1"
-        return gains.count(right, np.ones_like(right), groups[:ATTACKED], size, "accuracy")
+        return gains.count(right, np.ones_like(right), groups[: GRID["attacked"]], size, "accuracy")
 
     def level(self, arm: str, task: str, score: Callable[[Record], float]) -> float:
         """The mean over seeds of a score of the arm's models."""
@@ -128,28 +129,16 @@ class Block:
         return gains.gain(*sides)
 
     def price(self, arm: str) -> Optional[float]:
-        """CPU time of all trainings of an arm over that of ``standard`` at the default rate, none of them
-        interrupted: the median over tasks and seeds.
+        """CPU time of all trainings of an arm over that of ``standard`` at the default rate, all of them on
+        one machine and not interrupted: the median over tasks and seeds.
         """
         ratios = []
         for seed in self.seeds:
             for task in self.about["tasks"]:
                 base, ours = self.trained("plain", task, seed)[0], self.trained(arm, task, seed)
-                if all(one["starts"] == 1 for one in (base, *ours)):
+                if {(one["starts"], one["machine"]) for one in (base, *ours)} == {(1, base["machine"])}:
                     ratios.append(sum(one["cpu_seconds"] for one in ours) / base["cpu_seconds"])
         return statistics.median(ratios) if ratios else None
-
-
-class WithPgd(Block):
-    """The first block with ``pgd``, which has a block of its own."""
-
-    def __init__(self, records: dict[str, Record], folder: Path) -> None:
-        super().__init__(0, records, folder)
-        last = Block(-1, records, folder)
-        both = set(self.seeds) & set(last.seeds)
-        self.about = {**self.about, "rates": {**self.about["rates"], **last.about["rates"]}}
-        self.about["tasks"] = last.about["tasks"]
-        self.seeds = sorted(both)
 
 
 @cache
@@ -171,7 +160,8 @@ def _groups(path: Path) -> int:
 
 
 def blocks(folder: Path) -> tuple[list[Block], dict[str, Record]]:
-    """The blocks of the grid in order, but for that of ``pgd`` the last; and the records."""
+    """The blocks of the grid in order, and the records. The last, of ``pgd``, has ``standard`` as well."""
     records = read_records(folder)
-    found = [Block(number, records, folder) for number in range(len(GRID["blocks"]) - 1)]
-    return [*found, WithPgd(records, folder)], records
+    first, *others, last = GRID["blocks"]
+    last = {**last, "rates": {**first["rates"], **last["rates"]}}
+    return [Block(about, records, folder) for about in (first, *others, last)], records

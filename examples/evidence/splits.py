@@ -20,8 +20,6 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import read_table, tab_separated, text_cell
 
 GRID: dict[str, Any] = OmegaConf.to_container(OmegaConf.load(Path(__file__).with_name("grid.yaml")))  # type: ignore[assignment]
-DEV, ATTACKED, TESTED = (int(GRID[name]) for name in ("dev", "attacked", "tested"))
-MOST = max(block["rows"] for block in GRID["blocks"])  # training rows of a draw
 REVIEWS = "reviews"  # the folder of OUT that the movie reviews are fetched into
 Ints = NDArray[np.int64]
 _NLI = {"0": "entailment", "1": "neutral", "2": "contradiction"}  # of snli_dev.txt
@@ -98,7 +96,7 @@ TASKS = {name: Task(name, **given) for name, given in GRID["tasks"].items()}
 class Data:
     """The rows of a task in their fixed order, group by group."""
 
-    rows: list[Row]  # the first :data:`ATTACKED`, and their groups, are never drawn
+    rows: list[Row]  # the first ``attacked`` of grid.yaml, and their groups, are never drawn
     groups: Ints  # (rows,) the group of each of them, from 0
 
     def draw(self, seed: int, size: int) -> tuple[Ints, Ints]:
@@ -107,19 +105,19 @@ class Data:
         Whole groups are drawn, in an order by hash, which is the same on every machine. A draw of fewer
         training rows is the beginning of one of more.
         """
-        start = int(np.searchsorted(self.groups, self.groups[ATTACKED - 1], side="right"))
+        start = int(np.searchsorted(self.groups, self.groups[GRID["attacked"] - 1], side="right"))
         _, firsts, group = np.unique(self.groups[start:], return_index=True, return_inverse=True)
         keys = [hashlib.sha256(f"{seed} {self.rows[start + i].digest()}".encode()).digest() for i in firsts]
         rank = np.argsort(sorted(range(len(keys)), key=keys.__getitem__))
         places = start + np.argsort(rank[group.reshape(-1)], kind="stable")
-        dev = places[:DEV]
+        dev = places[: GRID["dev"]]
         rest = places[~np.isin(self.groups[places], self.groups[dev])]
         return dev, rest[:size]
 
 
 def tested(groups: Ints, dev: Ints, train: Ints) -> Ints:
-    """The places of test rows: the first :data:`TESTED` of the groups that are neither dev nor trained on."""
-    return np.flatnonzero(~np.isin(groups, groups[np.concatenate([dev, train])]))[:TESTED]
+    """The places of test rows: the first ``tested`` of the groups that are neither dev nor trained on."""
+    return np.flatnonzero(~np.isin(groups, groups[np.concatenate([dev, train])]))[: GRID["tested"]]
 
 
 def ordered(rows: Iterable[Row], shared: Callable[[Row], Iterable[str]]) -> tuple[list[Row], Ints]:
@@ -160,6 +158,6 @@ def load(name: str, data: Path, out: Path) -> Data:
     paths = [(out if path.startswith(REVIEWS) else data) / path for path in task.files]
     shared = texts_of if task.shared == "a text" else runs_of_six
     rows, groups = ordered((row for path in paths for row in task.rows(path)), shared)
-    if len(rows) < ATTACKED + DEV + 2 * GRID["blocks"][0]["rows"]:
+    if len(rows) < GRID["attacked"] + GRID["dev"] + 2 * GRID["blocks"][0]["rows"]:
         raise DataError(f"{paths[0]}: {name} has {len(rows)} rows, too few to train and to test on")
     return Data(rows, groups)

@@ -34,8 +34,9 @@ def shown(one: Gain) -> str:
 def over_tasks(block: Block, arm: str, what: str) -> tuple[Gain, str]:
     """The mean gain over *plain*, and it with both intervals in words."""
     each = [block.gain(arm, "plain", task, what) for task in block.tasks]
-    mean = gains.mean_gain(each)
-    return mean, f"{shown(mean)} (tasks as a sample of tasks: ± {gains.of_other_tasks(each):.2f})"
+    mean, half = gains.mean_gain(each), gains.of_other_tasks(each)
+    reaches = ", which reaches 0" if abs(mean.mean) <= half else ""
+    return mean, f"{shown(mean)} (tasks as a sample of tasks: ± {half:.2f}{reaches})"
 
 
 def summary(every: Sequence[Block], done: int) -> list[str]:

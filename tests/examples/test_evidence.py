@@ -1,4 +1,4 @@
-"""The evidence run: its data and cells, a run that is stopped and resumed, its records."""
+"""The evidence run: its grid, its data, a run that is stopped and resumed, its records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
@@ -17,143 +16,96 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence_samples import wait_for, write_evidence_data, write_small_encoder
-from support import PLUGIN, build, handle_interrupts, run_command, slow, start_command, write_task
+from evidence_samples import (
+    CELLS,
+    EVIDENCE,
+    ROOT,
+    SMALL,
+    record_of,
+    small_program,
+    wait_for,
+    write_evidence_data,
+    write_small_encoder,
+)
+from support import PLUGIN, build, handle_interrupts, run_command, slow, start_command
+
+import fill  # isort: skip
+import grid  # isort: skip
+import measure  # isort: skip
+import records as kept  # isort: skip
+import splits  # isort: skip
+from splits import GRID, TASKS, Row
 
 from fairseq_adv.cli.train_command import TrainOptions
 from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import locked
+from fairseq_adv.data.text.labelled_folder import class_order
+from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.evaluation.trained import attack_checkpoint
 
-ROOT = Path(__file__).resolve().parents[2]
-EXAMPLES = ROOT / "examples"
-sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "evidence")]
-import fill  # noqa: E402
-import grid  # noqa: E402
-import records as kept  # noqa: E402
-import splits  # noqa: E402
-from splits import GRID, TASKS, Row  # noqa: E402
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+SHARED = ROOT.parent / "shared" / "data"
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files as their owners distribute them, of a tiny encoder's words; the movie reviews in OUT/reviews."""
     return write_evidence_data(tmp_path_factory.mktemp("data"))
 
 
-def record_of(cell: grid.Cell, dev: float = 50.0, loss: float = 1.0, **more: Any) -> dict[str, Any]:
-    """A record of a cell."""
-    scores = {"rows": 9, "accuracy": dev, "loss": loss}
-    return {
-        "name": cell.name, "task": cell.task, "method": cell.method, "setting": cell.setting,
-        "seed": cell.seed, "options": cell.options(), "design": GRID["design"], "precision": "bf16",
-        "encoder": "0123", "commit": "a", "device": "cpu", "torch": "2", "machine": "a machine", "updates": 6,
-        "starts": 1, "cpu_seconds": 10.0, "after_cpu_seconds": 5.0, "peak_mib": 900.0, "attacks": {},
-        "word_attacks": {}, "scores": {"valid" if cell.is_choice else "test": scores}, **more,
-    }  # fmt: skip
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_encoder(tmp_path_factory.mktemp("encoder") / "tiny")
 
 
-def by_name(*found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {one["name"]: one for one in found}
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SMALL.items():
+        monkeypatch.setitem(GRID, name, value)
+    splits.load.cache_clear()
 
 
 # --- the grid
 
 
-def test_a_setting_is_chosen_by_the_mean_dev_score_of_all_its_seeds() -> None:
-    scores = {0: (70, 90, 75), 1: (80, 80, 81), 2: (81, 80, 80), 3: (80, 81, 80)}
-    losses = {0: 0.1, 1: 1.2, 2: 1.1, 3: math.inf}  # the last has diverged
-    found = [
-        record_of(cell, scores[cell.setting][cell.seed - 101], loss=losses[cell.setting])
-        for cell in grid.choices("freelb")
-    ]
-    assert len(found) == 12 and grid.chosen("freelb", by_name(*found[:-1])) == -1, "one is missing"
-    assert grid.chosen("freelb", by_name(*found)) == 2, "equal means: the lower loss"
-    others = [record_of(cell, dev=cell.setting) for cell in grid.choices("noise")]
-    assert len(others) == 4 and grid.chosen("noise", by_name(*others)) == 3
-
-
-def test_the_grid_is_fair_and_in_order() -> None:
-    assert {len(grid.settings(name)) for name in GRID["methods"]} == {4}, "the same budget"
-    first = grid.cells({})
-    assert [cell.seed for cell in first[:36]] == [101] * 12 + [102] * 12 + [103] * 12
-    others = 36 + 4 * len(grid.OTHERS)
-    assert {cell.seed for cell in first[36:others]} == {101}, "the others' settings"
-    assert {cell.setting for cell in first[others:]} == {-1}, "not chosen yet"
-    best = {"standard": 0, "freelb": 1, "pgd": 3}
-    found = [
-        record_of(cell, 60 + (cell.setting == best.get(cell.method, 2)))
-        for name in GRID["methods"]
-        for cell in grid.choices(name)
-    ]
-    cells = grid.cells(by_name(*found))
+def test_the_grid_is_that_of_the_page() -> None:
+    page, cells = (EVIDENCE / "README.md").read_text(encoding="utf-8"), grid.cells()
     assert len({cell.name for cell in cells}) == len(cells)
-    primary = cells[others : others + 144]
-    assert [(one.task, one.method, one.setting, one.seed) for one in primary[:4]] == [
-        ("movie-reviews", "standard", 0, 1), ("movie-reviews", "freelb", 1, 1),
-        ("movie-reviews", "pgd", 3, 1), ("CoLA", "standard", 0, 1),
+    counts = Counter((cell.encoder, cell.rows, cell.method == "pgd") for cell in cells)
+    assert list(counts) == [
+        ("minilm", 1000, False), ("mpnet", 1000, False), ("minilm", 250, False), ("minilm", 4000, False),
+        ("minilm", 1000, True),
     ]  # fmt: skip
-    assert [one.seed for one in primary] == [seed for seed in range(1, 9) for _ in range(18)]
-    assert sum(bool(one.word_attacks) for one in cells) == 9
-    controls = [one for one in cells if one.is_control]
-    assert {(one.method, one.setting) for one in controls} == {("standard", 1), ("standard", 2)}, "1e-4, 2e-4"
-    attacked = [one for one in cells if one.radii]
-    assert len(attacked) == 72 + 48 and {one.seed for one in attacked} == {1, 2, 3, 4}
-    assert sum(one.is_control for one in attacked) == 48 and not any(one.word_attacks for one in controls)
-    assert cells[others + 144 : others + 204] == controls, "next, all tasks with five seeds"
-    later = [name for name in grid.OTHERS if "tasks" in GRID["methods"][name]]
-    found_next = [(one.task, one.method, one.seed) for one in cells[others + 204 : others + 234]]
-    assert found_next == [(grid.MOVIES, name, seed) for seed in range(1, 6) for name in later]
-    counts = Counter(one.method for one in cells[others + 144 :] if not one.is_control)
-    seeds = dict.fromkeys(grid.OTHERS, 10) | {"standard-3x": 8}
-    seeds |= dict.fromkeys(later, 5)
-    assert counts == seeds
-    longer = next(one for one in cells if one.method == "standard-3x").options()
-    assert longer[longer.index("--max-update") + 1] == "576"
+    order = page.partition("## Order and cost")[2].partition("\n## ")[0]
+    assert [int(count) for count in re.findall(r"\((\d+) cells\)", order)] == list(counts.values())
+    one_seed = [(cell.task, cell.method, cell.lr) for cell in cells[:45]]
+    rates = [("standard", 1e-4), ("standard", 5e-5), ("standard", 2e-4), ("freelb", 1e-4), ("freelb", 5e-5)]
+    assert one_seed == [(task, *rate) for task in TASKS for rate in rates], "the default rate first"
+    assert [cell.seed for cell in cells[:360]] == [seed for seed in range(11, 19) for _ in range(45)]
+    on_words = [cell for cell in cells if cell.word_attacks]
+    assert len(on_words) == 5 * 8 and {cell.bundle[:24] for cell in on_words} == {"movie-reviews-minilm-100"}
+    assert {cell.updates / cell.rows for cell in cells} == {96 / 250, 192 / 1000, 384 / 4000}
+    assert all(class_order(task.labels) == task.labels for task in TASKS.values()), "as the model's"
+    pairs = {cell.encoder for cell in cells if "--separator-token" in cell.options()}
+    assert pairs == {"mpnet"}, "whose tokenizer puts two tokens between two texts"
+    ours, filled = GRID["methods"]["freelb"]["options"], methods()["freelb"].train_sizes
+    assert TrainOptions(filled.split()).given.items() <= TrainOptions(ours.split()).given.items()
 
 
-@pytest.mark.parametrize("name", [name if name == "smart" else slow(name) for name in GRID["methods"]])
-def test_every_cell_is_a_command_that_fairseq_accepts(name: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", [slow("standard"), "freelb", slow("pgd")])
+def test_every_cell_is_a_command_that_fairseq_accepts(
+    name: str, worker: fill.Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Options are checked when the criterion is built; a misspelt one ends the parser."""
-    tiny = "--arch roberta_base --encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32"
-    more = f"{tiny} --encoder-attention-heads 2 --max-positions 16 --cpu --no-save".split()
-    options = grid.Cell("CoLA", name, 3, 1).options()
-    built = build([str(write_task(tmp_path)), "--user-dir", PLUGIN, *options, *more])
-    assert built.cfg.optimization.lr[0] == grid.settings(name)[3][0]
-
-
-def sizes_in(text: str) -> dict[str, float]:
-    given = TrainOptions(text.split()).given
-    return {name: float(value) for name, value in given.items() if value.replace(".", "").isdecimal()}
-
-
-LOWER_RATES = {"pgd": 1e-4}  # at the chosen one, 10 of 48 models failed
-
-
-@pytest.mark.parametrize("name", [name for name in GRID["methods"] if name in methods()])
-def test_train_fills_in_what_was_chosen(name: str) -> None:
-    """The sizes, and the learning rate of small encoders, of all methods whose settings have been tried."""
-    setting = grid.chosen(name, kept.read_records(kept.RECORDS))
-    if setting < 0:
-        pytest.skip(f"the settings of {name} have not been tried yet")
-    lr, sizes = grid.settings(name)[setting]
-    assert sizes_in(methods()[name].train_sizes) == sizes_in(sizes)
-    rate = LOWER_RATES.get(name, lr)
-    assert float(methods()[name].train_lr or 5e-5) == rate and (rate, sizes) in grid.settings(name)
+    monkeypatch.chdir(worker.out)
+    cell = grid.Cell("minilm", "CoLA", 40, name, 2e-4, 11)
+    rows = splits.load(cell.task, worker.data, worker.out)
+    run = build([*worker._training(cell, fill.prepare(cell, rows, worker.out))[1:], "--cpu"])
+    assert run.cfg.criterion._name == name and run.cfg.optimization.lr == [2e-4]
+    assert run.cfg.common.seed == 11 and run.cfg.common.amp and run.cfg.model.dropout is None
 
 
 # --- its data
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("TRAINED", 40), ("ATTACKED", 10), ("TESTED", 100)):
-        monkeypatch.setattr(splits, name, value)
-    for name in ("movie-reviews", "CoLA"):
-        monkeypatch.setitem(TASKS, name, replace(TASKS[name], dev=20))
-    splits.load.cache_clear()
 
 
 def row(*texts: str, label: str = "0") -> Row:
@@ -171,31 +123,35 @@ def test_texts_that_are_the_same_stay_together() -> None:
     assert sorted(map(len, sets)) == [1, 2, 3]
     assert {("b", "two"), ("b", "three"), ("three", "c")} in sets, "also over a third row"
     assert splits.ordered(rows[:1:-1], splits.texts_of)[0] == splits.ordered(rows[2:], splits.texts_of)[0]
-    six = [
-        row("it is one of the best films"),
-        row("Now is one of the best films, no?"),
-        row("is one of the best"),
-    ]
+    six = [row(text) for text in ("it is one of the best films", "Now is one of the best films, no?",
+                                  "is one of the best")]  # fmt: skip
     found, groups = splits.ordered(six, splits.runs_of_six)
     of = dict(zip(found, groups.tolist()))
     assert of[six[0]] == of[six[1]] != of[six[2]], "six words in a row in common; five are too few"
 
 
+def check_draw(rows: splits.Data, seed: int, size: int) -> Any:
+    """No group or text is on two sides; no row that is attacked is drawn. Returns the training rows."""
+    (dev, train), attacked = rows.draw(seed, size), GRID["attacked"]
+    tested = splits.tested(rows.groups, dev, train)
+    assert [len(set(some.tolist())) for some in (dev, train)] == [GRID["dev"], size]
+    assert tested[:attacked].tolist() == list(range(attacked)) and len(tested) <= GRID["tested"]
+    assert min(*dev, *train) >= attacked
+    for kind in (lambda i: {rows.groups[i]}, lambda i: set(splits.texts_of(rows.rows[i]))):
+        sides = [set().union(*map(kind, side)) for side in (dev, train, tested)]
+        assert sum(map(len, sides)) == len(set().union(*sides)), "on two sides"
+    return train
+
+
 @pytest.mark.usefixtures("small")
 def test_no_row_is_on_two_sides(data: Path) -> None:
-    """Nor is one that shares a text with it; each seed has a draw of its own, the same on every machine."""
+    """Each seed has a draw of its own, the same on every machine, and a smaller draw begins a larger one."""
     for task in ("movie-reviews", "CoLA"):
         found = splits.load(task, data, data)
-        draws = [found.draw(seed) for seed in (1, 2)]
-        assert [len(set(draw.tolist())) for draw in draws] == [40, 40]
-        assert len(found.dev) == 20 and set(draws[0]) != set(draws[1])
-        for draw in draws:
-            tested = splits.tested(found.groups, draw)
-            assert not set(found.groups[draw]) & set(found.groups[tested])
-            assert tested[:10].tolist() == list(range(10)), "the attacked rows are never drawn"
-            assert min(draw) >= 10 and 50 < len(tested) <= 100
+        draws = [check_draw(found, seed, 40).tolist() for seed in (1, 2)]
+        assert set(draws[0]) != set(draws[1]) and check_draw(found, 1, 10).tolist() == draws[0][:10]
     # Fixed for good: a change would mix records of other rows.
-    assert splits.load("CoLA", data, data).draw(1)[:5].tolist() == [43, 17, 150, 24, 124]
+    assert splits.load("CoLA", data, data).draw(1, 40)[1][:5].tolist() == [45, 26, 32, 31, 30]
 
 
 @pytest.mark.usefixtures("small")
@@ -219,25 +175,19 @@ def test_mistakes_in_files_are_named(data: Path, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="wants the real files in ../shared/data")
 @pytest.mark.parametrize(
-    ("task", "rows", "dev", "test", "common"),
-    [
-        ("CoLA", 9512, 1000, 7512, 130), ("MRPC", 5786, 500, 4285, 200), ("QNLI", 14461, 1000, 8000, 85),
-        ("SNLI", 18838, 1000, 8000, 62), ("TREC", 5864, 500, 4364, 215),
-    ],
-)  # fmt: skip
-def test_the_real_files_are_as_the_page_says(task: str, rows: int, dev: int, test: int, common: int) -> None:
-    found = splits.load(task, SHARED, SHARED)
-    draws = [found.draw(seed) for seed in (1, 2)]
-    tested = [len(splits.tested(found.groups, draw)) for draw in draws]
-    assert abs(tested[0] - test) <= 1 and len(set(draws[0]) & set(draws[1])) == common
-    given = {splits.plain(text) for row in found.dev for text in row.texts}
-    assert len(found.dev) == dev and not any(
-        splits.plain(t) in given for row in found.rows for t in row.texts
-    )
-    page = (EXAMPLES / "evidence" / "README.md").read_text(encoding="utf-8")
+    "task", ["TREC", "SNLI", *map(slow, ("MRPC", "QNLI", "Subj", "AG-News", "MNLI", "CoLA"))]
+)
+def test_the_real_files_are_as_the_page_says(task: str) -> None:
+    found, page = splits.load(task, SHARED, SHARED), (EVIDENCE / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(rf"^\| {task} \|.*", page, re.M)
-    assert all(f"| {number:,} |" in line.replace("| 1000 |", "| 1,000 |").replace("| 8000 |", "| 8,000 |")
-               for number in (rows, dev, test, common))  # fmt: skip
+    common = set(found.draw(11, 1000)[1].tolist()) & set(found.draw(12, 1000)[1].tolist())
+    cells = [cell.strip() for cell in line.split("|")]
+    assert cells[3:6] == [str(len(TASKS[task].labels)), f"{len(found.rows):,}", str(len(common))]
+    for rows, seed in sorted({(cell.rows, cell.seed) for cell in grid.cells() if cell.task == task}):
+        train = check_draw(found, seed, rows)
+        assert train[:250].tolist() == found.draw(seed, 250)[1].tolist()
+        labels = {found.rows[place].label for place in train}
+        assert labels == set(TASKS[task].labels), "a class that no row has can't be learned"
 
 
 # --- the run
@@ -250,57 +200,37 @@ touch "$run/checkpoint_last.pt"
 [ ! -f behave.sh ] || . ./behave.sh
 echo '{"epoch": 1, "train_loss": "0.5", "train_num_updates": "10"}' >"$run/train.log"
 """
-# In place of Python itself, which runs measure.py; as many rows as the splits of the data have.
-MEASURE = f"""#!{sys.executable}
+# In place of Python itself, which runs measure.py.
+MEASURE = f"""#!{fill.sys.executable}
 import json, os, sys, numpy
 if os.path.exists("no-measuring"):
     sys.exit("no measuring")
-_, _, _, answers, splits, radii, _ = sys.argv
-splits = splits.split(",")
-numpy.savez(answers, **{{name: numpy.full((9, 1), 0.25, "float16") for name in splits}})
-scores = {{name: {{"rows": 9, "accuracy": 55.0, "loss": float("nan")}} for name in splits}}
-attacks = {{radius: {{"rows": [25], "right": [20]}} for radius in radii.split(",") if radius}}
-print(json.dumps({{"scores": scores, "attacks": attacks}}))
+_, _, _, answers, radius, steps, restarts, precision = sys.argv
+assert (radius, steps, restarts, precision) == ("0.02", "2", "2", "bf16")
+numpy.savez(answers, **{{name: numpy.full((9, 2), -0.7, "float16") for name in ("valid", "test")}})
+scores = {{"rows": 9, "accuracy": 55.0, "loss": float("nan")}}
+print(json.dumps({{"scores": {{"valid": scores, "test": scores}}, "attacked": "01"}}))
 """
 ATTACK = """#!/bin/sh
 for word; do [ "$before" != --out ] || out=$word; before=$word; done
-mkdir -p "$out" && echo '{"status": "failed"}' >"$out/examples.jsonl" && echo '{"queries": 30}'
+mkdir -p "$out" && echo '{"queries": 30}'
+for status in failed succeeded skipped; do echo "{\\"status\\": \\"$status\\"}"; done >"$out/examples.jsonl"
 """
-SMALL = f"""
-import sys
-sys.path[:0] = [{str(EXAMPLES)!r}, {str(EXAMPLES / "evidence")!r}]
-import splits, dataclasses
-splits.TRAINED, splits.ATTACKED, splits.TESTED = 40, 10, 100
-splits.GRID.update(updates=6, seeds=2, choosing=[101], radii_seeds=1, word_seeds=1, radii=[0.02],
-                   primary=["standard", "freelb"], secondary=[])
-splits.GRID["methods"] = {{name: splits.GRID["methods"][name] for name in ("standard", "freelb")}}
-kept = {{name: dataclasses.replace(splits.TASKS[name], dev=20) for name in ("movie-reviews", "CoLA")}}
-splits.TASKS.clear()
-splits.TASKS.update(kept)
-import fill, grid, pathlib
-"""
-CELLS = 2 * 4 + 2 * 2 * 2
-
-
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_small_encoder(tmp_path_factory.mktemp("encoder"))
-    (folder / "conversion.json").write_text('{"source_sha256": {"model": "1"}}')
-    return folder
 
 
 @pytest.fixture
 def out(tmp_path: Path, encoder: Path, data: Path) -> Path:
     """An output folder with the encoder, and beside it the program with a small grid and stand-ins."""
-    program, commands = tmp_path / "fill.py", tmp_path / "bin"
+    commands, folder = tmp_path / "bin", tmp_path / "out"
     commands.mkdir()
     for name, text in (("fairseq-train", TRAIN), ("fairseq-adv", ATTACK), ("python", MEASURE)):
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
-    program.write_text(f"{SMALL}\nfill.COMMANDS = pathlib.Path({str(commands)!r})\nsys.exit(fill.main())\n")
-    folder = tmp_path / "out"
-    folder.mkdir()
-    (folder / "encoder").symlink_to(encoder)
+    text = small_program(encoder, f"fill.COMMANDS = pathlib.Path({str(commands)!r})")
+    (tmp_path / "fill.py").write_text(text)
+    (folder / "converted").mkdir(parents=True)
+    (folder / "converted" / "model.pt").touch()
+    (folder / "minilm").symlink_to(encoder)
     (folder / "reviews").symlink_to(data / "reviews")
     return folder
 
@@ -314,12 +244,12 @@ def worker(data: Path, out: Path, small: None, monkeypatch: pytest.MonkeyPatch) 
     return fill.Worker(fill.parser().parse_args(given))
 
 
-CHOICE = grid.Cell("CoLA", "standard", 0, 101)
+COLA = grid.Cell("minilm", "CoLA", 40, "standard", 1e-4, 11)
 
 
 def command(data: Path, out: Path, *more: str) -> list[str]:
-    program = str(out.parent / "fill.py")
-    return [sys.executable, program, str(data), str(out), "--records", str(out.parent / "records"), *more]
+    program = [fill.sys.executable, str(out.parent / "fill.py")]
+    return [*program, str(data), str(out), "--records", str(out.parent / "records"), *more]
 
 
 def lines_of(out: Path) -> list[dict[str, Any]]:
@@ -340,19 +270,16 @@ def test_every_cell_is_made_once_and_leaves_one_record(data: Path, out: Path) ->
     found = lines_of(out)
     assert len(made(out)) == len(set(made(out))) == len(found) == CELLS
     assert sorted(one["name"] for one in found) == sorted(line.split()[0] for line in made(out))
-    choice, attacked = (next(one for one in found if one["seed"] == seed) for seed in (101, 1))
-    assert choice["scores"] == {"valid": {"rows": 9, "accuracy": 55.0, "loss": None}}
-    assert choice["precision"] == "bf16" and choice["starts"] == 1 and choice["after_cpu_seconds"] > 0
-    movies = next(one for one in found if one["name"] == "movie-reviews-standard-0-1")
-    assert attacked["attacks"] == {"0.02": {"rows": [25], "right": [20]}}
-    assert movies["word_attacks"]["textfooler"] == {"right": "1", "queries": 30}
-    assert set(movies["scores"]) == {"test", "products", "tweets"}
+    record = next(one for one in found if one["name"] == "movie-reviews-minilm-40-11-freelb-0.0001")
+    assert record["scores"]["test"] == {"rows": 9, "accuracy": 55.0, "loss": None} and record["lr"] == 1e-4
+    assert record["precision"] == "bf16" and record["starts"] == 1 and record["after_cpu_seconds"] > 0
+    assert record["word_attacks"]["textfooler"] == {"right": "100", "queries": 30}
+    assert {one["task"] for one in found if one["word_attacks"]} == {"movie-reviews"}
     assert str(out) not in json.dumps(found), "a record says nothing of where it was made"
-    folder = out.parent / "records" / "movie-reviews"
-    assert len(list(folder.glob("movie*.npz"))) == 4, "none for choices"
-    with np.load(folder / "movie-reviews-freelb-0-2.npz") as answers:
-        assert set(answers.files) == {"test", "products", "tweets", "draw"} and len(answers["draw"]) == 40
-    assert not list(out.glob("movie*")) and not list((out / "cells").iterdir()), "nothing is left behind"
+    names = ("valid", "test", "dev_places", "train_places")
+    arrays = kept.read_arrays(out.parent / "records" / "movie-reviews" / f"{record['name']}.npz", *names)
+    assert [len(array) for array in arrays] == [9, 9, 20, 40]
+    assert not list(out.glob("*minilm-*")) and not list((out / "cells").glob("*.lock")), "nothing is left"
     again = run_command(*command(data, out))
     assert again.returncode == 0 and len(made(out)) == CELLS
 
@@ -374,27 +301,46 @@ def test_a_cell_that_another_has_made_or_is_making_is_not_taken(
         assert worker.make_next() and taken == [third]
 
 
+def test_a_bundle_is_not_divided_between_makers_of_processors(
+    worker: fill.Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By records of others, and by cells that others have begun; whoever begins one has all of it."""
+    assert grid.maker("AMD EPYC 7B13, 2 cores") == "AMD" and grid.maker("Intel(R) Xeon(R), 2") == "Intel"
+    taken: list[grid.Cell] = []
+    monkeypatch.setattr(worker, "make", taken.append)
+    other = grid.cells()[6]
+    assert other.seed == 12
+    record = record_of(other, machine=f"Not{worker.setup['machine']}")
+    kept.append(record, {}, worker.records)
+    assert [cell.bundle for cell in worker.missing()].count(other.bundle) == 0
+    (worker.out / "cells" / f"{COLA.bundle}.maker").write_text("Another")
+    assert COLA.bundle not in {cell.bundle for cell in worker.missing()}
+    assert worker.make_next() and taken == [grid.cells()[0]]
+    worker.maker = "Another"
+    assert {cell.bundle for cell in worker.missing()} == {COLA.bundle, COLA.bundle.replace("-11", "-12")}
+
+
 def test_training_that_has_ended_is_not_repeated(worker: fill.Worker) -> None:
     """What is measured on it may have begun: a checkpoint that is saved again would be another one."""
     (worker.out / "no-measuring").touch()
-    with pytest.raises(DataError, match=r"CoLA-standard-0-101: python ended with status 1; .*\nno measuring"):
-        worker.make(CHOICE)
-    costs = json.loads((worker.out / CHOICE.name / "trained.json").read_text())
+    with pytest.raises(DataError, match=rf"{COLA.name}: python ended with status 1; .*\nno measuring"):
+        worker.make(COLA)
+    costs = json.loads((worker.out / COLA.name / "trained.json").read_text())
     assert costs["peak_mib"] > 0 and costs["wall_seconds"] >= 0
     (worker.out / "no-measuring").unlink()
-    worker.make(CHOICE)
+    worker.make(COLA)
     (record,) = lines_of(worker.out)
     assert record["starts"] == 2 and record["cpu_seconds"] == costs["cpu_seconds"]
-    assert made(worker.out) == [f"{CHOICE.name} 0"]
+    assert made(worker.out) == [f"{COLA.name} 0"]
 
 
 def test_a_cell_of_other_options_begins_anew(worker: fill.Worker) -> None:
-    folder = worker.out / CHOICE.name
+    folder = worker.out / COLA.name
     folder.mkdir()
     (folder / "starts.jsonl").write_text('["fairseq-train", "--lr", "1"]\n')
     (folder / "checkpoint_last.pt").touch()
-    worker.make(CHOICE)
-    assert made(worker.out) == [f"{CHOICE.name} 0"] and lines_of(worker.out)[0]["starts"] == 1
+    worker.make(COLA)
+    assert made(worker.out) == [f"{COLA.name} 0"] and lines_of(worker.out)[0]["starts"] == 1
 
 
 @pytest.mark.timing
@@ -435,7 +381,7 @@ def test_what_ends_it_ends_its_workers_and_their_children(data: Path, out: Path,
     (out / "behave.sh").write_text(
         "sleep 600 & echo $! >$run/pid\n"
         "while [ $(ls */pid | wc -l) != 2 ]; do sleep 0.1; done; ls */pid >pids.new; mv pids.new pids\n"
-        f"{'[ $run != *-101 ] || exit 3' if how == 'failed' else ''}\nwait\n"
+        f"{'[ $run != *-11-* ] || exit 3' if how == 'failed' else ''}\nwait\n"
     )
     process = start_command(command(data, out, "--jobs", "2"), preexec_fn=handle_interrupts, text=True)
     try:
@@ -460,7 +406,7 @@ def test_it_stops_after_its_minutes(worker: fill.Worker, data: Path, out: Path) 
     (out / "behave.sh").write_text("sleep 600 & echo $! >pid; wait\n")
     worker.end = time.monotonic() + 1
     with pytest.raises(fill.TimeIsUp):
-        worker.make(CHOICE)
+        worker.make(COLA)
     assert not (out / "pid").is_file() or not is_alive(int((out / "pid").read_text()))
     assert not worker.make_next() and len(made(out)) <= 1
     program = out.parent / "fill.py"
@@ -471,7 +417,7 @@ def test_it_stops_after_its_minutes(worker: fill.Worker, data: Path, out: Path) 
 
 @pytest.mark.slow
 def test_missing_data_are_named(tmp_path: Path) -> None:
-    done = run_command(str(EXAMPLES / "evidence" / "run.sh"), "nowhere", str(tmp_path / "out"))
+    done = run_command(str(EVIDENCE / "run.sh"), "nowhere", str(tmp_path / "out"))
     assert done.returncode == 2 and "nowhere/attack/counterfitted_neighbors.json: no such file" in done.stderr
 
 
@@ -485,76 +431,92 @@ def test_the_project_s_own_command_is_found(tmp_path: Path, capfd: pytest.Captur
     assert f"error: {tmp_path}/gone" in capfd.readouterr().err
 
 
-def test_a_real_cell(data: Path, out: Path) -> None:
-    """Trains, measures and attacks with the real commands; the answers kept give the scores of the record."""
-    program = out.parent / "fill.py"
-    program.write_text(
-        SMALL + "cell = grid.Cell('movie-reviews', 'freelb', 0, 1)\n"
-        "grid.cells = lambda records: [cell]\n"
-        "sys.exit(fill.main())\n"
-    )
+def test_a_real_cell(data: Path, encoder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trains, measures and attacks with the real commands, in a program of its own."""
+    shutil.rmtree(out / "converted")
+    cell = grid.Cell("minilm", "movie-reviews", 40, "freelb", 1e-4, 11)
+    more = f"grid.cells = lambda: [grid.{cell}]\nfill.shutil.rmtree = lambda *_, **__: None\n"
+    (out.parent / "fill.py").write_text(small_program(encoder, more))
     done = run_command(*command(data, out))
     assert done.returncode == 0, done.stdout + done.stderr
     (record,) = lines_of(out)
-    assert record["updates"] == 6 and record["scores"]["test"]["rows"] == 100
-    folder = out.parent / "records" / "movie-reviews"
-    draw, test, products = kept.read_arrays(folder / f"{record['name']}.npz", "draw", "test", "products")
-    groups, labels, others = kept.read_arrays(folder / "rows.npz", "groups", "labels", "products")
-    right = (test[:, 0] < 0.5) == labels[splits_tested(groups, draw)]
-    assert 100 * right.mean() == pytest.approx(record["scores"]["test"]["accuracy"], abs=1.01)
-    assert len(products) == len(others) == record["scores"]["products"]["rows"]
-    attack = record["attacks"]["0.02"]
-    assert attack["rows"] == [10] and 0 <= attack["right"][0] <= round(right[:10].sum())
-    assert set(record["word_attacks"]) == {"deepwordbug", "textfooler"}
-    assert all(len(one["right"]) == 10 and one["queries"] > 2 for one in record["word_attacks"].values())
+    folder = out.parent / "records" / cell.task
+    arrays = kept.read_arrays(folder / f"{cell.name}.npz", "valid", "test", "dev_places", "train_places")
+    groups, labels = kept.read_arrays(folder / "rows.npz", "groups", "labels")
+    tested = np.flatnonzero(~np.isin(groups, groups[np.concatenate(arrays[2:])]))[:100]
+    for name, found, places in (("valid", arrays[0], arrays[2]), ("test", arrays[1], tested)):
+        scores, right = record["scores"][name], labels[places]
+        assert 100 * (found.argmax(1) == right).mean() == pytest.approx(scores["accuracy"], abs=1.01)
+        of_right = found[np.arange(len(right)), right].astype(float)
+        assert -of_right.mean() == pytest.approx(scores["loss"], abs=1e-3) and scores["rows"] == len(right)
+    clean = arrays[1][:10].argmax(1) == labels[tested[:10]]
+    bits = {name: one["right"] for name, one in record["word_attacks"].items()}
+    assert set(bits) == {"deepwordbug", "textfooler"} and record["updates"] == 6
+    for stays in (record["attacked"], *bits.values()):
+        assert len(stays) == 10 and all(was or bit == "0" for was, bit in zip(clean, stays)), "in row order"
+    monkeypatch.chdir(out)
+    check_the_attack(f"{cell.name}/checkpoint_last.pt", monkeypatch)
 
 
-def splits_tested(groups: Any, draw: Any) -> Any:
-    return np.flatnonzero(~np.isin(groups, groups[draw]))[:100]
+def check_the_attack(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of fairseq-adv attack, the second from a random point; a row counts if it stays right twice."""
+    ours = measure.load(checkpoint, None, ["attack"], cpu=True)
+    hows: list[Attack] = []
+    real = measure.attack
+    monkeypatch.setattr(measure, "attack", lambda *given: (hows.append(given[3]), real(*given)))
+    monkeypatch.setattr(measure, "BLOCK", 3)
+    stays = [measure.under_attack(ours, 0.8, 10, restarts) for restarts in (1, 2)]
+    how = Attack(0.8, 0.2, 10, relative=True, loss="margin")
+    theirs = attack_checkpoint(checkpoint, how, None, "attack", 3, True)
+    assert 10 * stays[0].count("1") == pytest.approx(theirs["perturbed_accuracy"])
+    assert theirs["perturbed_accuracy"] < theirs["accuracy"], "an attack without effect shows nothing"
+    assert all(one <= other for one, other in zip(stays[1], stays[0]))
+    assert [(one.start, one.seed) for one in hows] == [(0, 0), (0, 0), (0.8, 1)]
+    assert replace(hows[2], start=0, seed=1) == replace(how, start=0, seed=1)
+    monkeypatch.setattr(measure, "attack", lambda _, by, *__: by.right.__setitem__(slice(1, 3), True))
+    assert measure.under_attack(ours, 0.8, 10, 2) == "0110000000"
 
 
 # --- records that are not of this grid
 
 
-def refused(tmp_path: Path, *found: dict[str, Any]) -> str:
-    folder = tmp_path / "records"
-    folder.mkdir(exist_ok=True)
-    (folder / "CoLA.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in found))
-    with pytest.raises(DataError, match=r"CoLA\.jsonl:\d: ") as error:
-        kept.read_records(folder)
-    assert "\n" not in str(error.value)
-    return str(error.value)
+def test_records_of_another_design_precision_or_cell_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "CoLA.jsonl"
+
+    def refused(*found: dict[str, Any]) -> str:
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in found))
+        with pytest.raises(DataError, match=r"CoLA\.jsonl:\d: ") as error:
+            kept.read_records(tmp_path)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    good, other = (record_of(grid.Cell("minilm", "CoLA", 1000, "freelb", 1e-4, seed)) for seed in (11, 12))
+    for folder, design in (("records-2026-11", None), ("records-2026-11-24/records", "2026-11-24")):
+        old = (EVIDENCE / folder / "movie-reviews.jsonl").read_text().splitlines()[0]
+        assert f"CoLA.jsonl:1: design {design!r}, not '{GRID['design']}'. Keep" in refused(json.loads(old))
+    assert "CoLA.jsonl:2: precision 'x', not 'bf16'" in refused(good, {**other, "precision": "x"})
+    for changed in ({"options": ["--lr", "1"]}, {"method": "none"}, {"lr": 5e-5}, {"seed": 3}, {"rows": 250}):
+        assert "CoLA.jsonl:1: name and options are not those" in refused({**good, **changed})
+    path.write_text(f"{json.dumps(good)}\n{json.dumps({**good, 'starts': 2})}\n")
+    assert kept.read_records(tmp_path) == {good["name"]: good}, "the first counts"
+    kept.append({**good, "starts": 3}, {}, tmp_path)
+    assert len(path.read_text().splitlines()) == 2, "a cell that has a record gets no other"
+    good["scores"]["valid"]["loss"] = None
+    path.write_text(json.dumps(good) + "\n")
+    (found,) = kept.read_records(tmp_path).values()
+    assert found["scores"]["valid"] == {"rows": 9, "accuracy": 50.0, "loss": math.inf}, "NaN"
 
 
-def test_records_of_another_design_precision_or_encoder_are_refused(tmp_path: Path) -> None:
-    good, other = (record_of(grid.Cell("CoLA", "pgd", 1, seed)) for seed in (1, 2))
-    old = (EXAMPLES / "evidence" / "records-2026-11" / "movie-reviews.jsonl").read_text().splitlines()[0]
-    assert "CoLA.jsonl:1: design None, not '2026-11-24'. Keep" in refused(tmp_path, json.loads(old))
-    for key in ("precision", "encoder"):
-        assert f"CoLA.jsonl:2: {key} 'x', not " in refused(tmp_path, good, {**other, key: "x"})
-    for changed in ({"options": ["--lr", "1"]}, {"method": "none"}, {"setting": 4}, {"seed": 3}):
-        assert "CoLA.jsonl:1: name and options are not those" in refused(tmp_path, {**good, **changed})
-    (tmp_path / "records" / "CoLA.jsonl").write_text(
-        f"{json.dumps(good)}\n{json.dumps({**good, 'starts': 2})}\n"
-    )
-    assert kept.read_records(tmp_path / "records") == {good["name"]: good}, "the first counts"
-    good["scores"]["test"]["loss"] = None
-    (tmp_path / "records" / "CoLA.jsonl").write_text(json.dumps(good) + "\n")
-    (found,) = kept.read_records(tmp_path / "records").values()
-    assert found["scores"]["test"] == {"rows": 9, "accuracy": 50.0, "loss": math.inf}, "NaN"
-
-
-def test_a_run_does_not_go_on_with_others_records(data: Path, out: Path) -> None:
+def test_a_run_does_not_go_on_with_other_records_or_weights(data: Path, out: Path) -> None:
     (out.parent / "records").mkdir()
-    record = record_of(grid.Cell("CoLA", "pgd", 1, 1))
-    (out.parent / "records" / "CoLA.jsonl").write_text(json.dumps(record) + "\n")
-    done = run_command(*command(data, out))
-    assert done.returncode == 2 and "encoder '0123', not '" in done.stderr and "Traceback" not in done.stderr
-    record["encoder"] = fill.setup(fill.parser().parse_args([str(data), str(out)]))["encoder"]
-    (out.parent / "records" / "CoLA.jsonl").write_text(json.dumps(record) + "\n")
+    (out.parent / "records" / "CoLA.jsonl").write_text(json.dumps(record_of(COLA)) + "\n")
     done = run_command(*command(data, out, "--precision", "fp32"))
-    assert done.returncode == 2 and "precision 'bf16', not 'fp32'" in done.stderr
-    assert not (out / "made").exists()
+    assert done.returncode == 2 and "precision 'bf16', not 'fp32'" in done.stderr, done.stderr
+    program = out.parent / "fill.py"
+    program.write_text(program.read_text().replace("'sha256': '", "'sha256': '0"))
+    done = run_command(*command(data, out))
+    assert done.returncode == 2 and "minilm/model.safetensors: its SHA-256 is not that of" in done.stderr
+    assert "Traceback" not in done.stderr and not (out / "made").exists()
 
 
 @pytest.mark.usefixtures("small")
@@ -578,15 +540,15 @@ def test_records_of_other_rows_and_damaged_ones(data: Path, tmp_path: Path) -> N
         assert "\n" not in str(error.value)
 
 
-def test_the_plan_goes_by_what_was_spent(tmp_path: Path) -> None:
-    first, *_ = grid.cells({})
-    slow = record_of(first, cpu_seconds=4 * first.seconds(), after_cpu_seconds=0.0)
+def test_the_plan_goes_by_what_was_spent() -> None:
+    first, *_ = grid.cells()
+    spent = record_of(first, cpu_seconds=4 * first.seconds(), after_cpu_seconds=0.0)
     hours = [
-        float(re.search(r"primary: \d+ cells, ([\d.]+)", fill.plan(found))[1])  # type: ignore[index]
-        for found in ({}, {slow["name"]: slow})
+        float(re.search(r"minilm, 1000 rows: \d+ cells, ([\d.]+)", fill.plan(found))[1])  # type: ignore[index]
+        for found in ({}, {spent["name"]: spent})
     ]
     assert hours[1] == pytest.approx(4 * hours[0], rel=0.02)
-    total = len(grid.cells({}))
+    total = len(grid.cells())
     assert fill.plan({}).startswith(f"0 of {total} cells are done, in 0.0 hours of one core; left:")
 
 
