@@ -108,7 +108,7 @@ def checkout(tmp_path: Path) -> Path:
 def ci_run(checkout: Path, *words: str, fails: str = "nothing", **changed: str) -> tuple[int, str]:
     """Its exit status, and what it says."""
     places = {"VENV": str(checkout / "env"), "FAILS": fails, "SKIPPED": "41", "SKIPS": "", **changed}
-    done = run_from_scratch(str(checkout / ".ci" / "run"), *words, **places)
+    done = run_command(str(checkout / ".ci" / "run"), *words, **places)
     return done.returncode, done.stdout.split("\n== tests\n")[-1] + done.stderr
 
 

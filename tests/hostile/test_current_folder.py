@@ -14,7 +14,7 @@ from pathlib import Path
 import hf_models
 import pytest
 from fake_index import MODEL, expect, serve, use_index, wheel
-from support import CommandMain, all_verbs, run_from_scratch, write_json_lines, write_questions, write_wsc
+from support import CommandMain, all_verbs, run_command, write_json_lines, write_questions, write_wsc
 from token_data import span_question, write_squad
 
 import fairseq_adv.cli
@@ -99,7 +99,7 @@ def content(ran: Path) -> str:
 
 
 def test_the_modules_run_where_python_looks_for_them(ran: Path) -> None:
-    done = run_from_scratch(sys.executable, "-c", "import torch")
+    done = run_command(sys.executable, "-c", "import torch")
     assert done.returncode and content(ran) == "torch "
 
 
@@ -141,7 +141,7 @@ if __name__ == "__main__":
 def test_no_worker_that_fairseq_starts_runs_them(ran: Path, tmp_path: Path) -> None:
     """As on several GPUs; with each of them, Python starts a process that watches over what they share."""
     (tmp_path / "command.py").write_text(SPAWN)
-    done = run_from_scratch(sys.executable, str(tmp_path / "command.py"))
+    done = run_command(sys.executable, str(tmp_path / "command.py"))
     assert (content(ran), done.returncode) == ("", 0), done.stderr
 
 
@@ -155,5 +155,5 @@ def test_the_user_s_own_paths_stay(ran: Path, tmp_path: Path) -> None:
     ):
         for own in (str(tmp_path / "own"), f"{tmp_path}/none:{tmp_path}/own"):
             for safe in ({}, {"PYTHONSAFEPATH": "1"}):
-                done = run_from_scratch(*words, PYTHONPATH=own, **safe)
+                done = run_command(*words, PYTHONPATH=own, **safe)
                 assert (done.stdout, done.stderr) == (shown, "")
