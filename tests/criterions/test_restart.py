@@ -205,7 +205,8 @@ def test_scores_that_new_ones_cant_be_compared_with_are_dropped(
 ) -> None:
     state = torch.load(saved / "checkpoint_last.pt")
     state["extra_state"].update(best=0.1, patience={"best": 0.1, "num_runs": 1})
-    check_restart(state, freelb(data, saved, *more).trainer, True, {})
+    run = freelb(data, saved, *more)
+    check_restart(state, run.trainer, True, run.criterion.extra_state()["data"])
     assert [name in state["extra_state"] for name in ("best", "patience")] == [kept, kept]
 
 
@@ -372,7 +373,7 @@ def test_a_converted_position_may_be_past_the_end(
     state["extra_state"]["train_iterator"] = position
     OmegaConf.set_struct(run.cfg, False)
     run.cfg.dataset.update(options)
-    check_restart(state, run.trainer, True, {})
+    check_restart(state, run.trainer, True, run.criterion.extra_state()["data"])
     assert (position["version"], position["iterations_in_epoch"]) == (version, done)
 
 
