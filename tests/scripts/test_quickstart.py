@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 from support import run_command
 
 from fairseq_adv import load
+from fairseq_adv.evaluation import summaries, trained
+from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.evaluation.summaries import Summary
 
 
 @pytest.mark.parametrize(
@@ -55,6 +59,23 @@ def test_a_mistake_is_told_before_the_set_up(
     assert not (tmp_path / "out").exists()
 
 
+def test_the_table(repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def attacked(checkpoint: str, how: Attack, split: str) -> dict[str, float]:
+        assert (checkpoint, how.steps, how.relative) == ("out/freelb/checkpoint_best.pt", 5, True)
+        assert (how.step_size, split) == (how.epsilon / 2, "test")
+        return {"examples": 40, "accuracy": 81.25, "perturbed_accuracy": 80 - 1000 * how.epsilon}
+
+    monkeypatch.setattr(trained, "attack_checkpoint", attacked)
+    run = Summary("freelb", updates=94, seconds_per_update=0.5)
+    monkeypatch.setattr(summaries, "summarise", lambda folder: run)
+    table = runpy.run_path(str(repo / "examples" / "quickstart" / "table.py"))
+    assert table["main"](["out/freelb"]) == 0
+    first, second, last = (re.split("  +", line.strip()) for line in capsys.readouterr().out.splitlines())
+    assert first == ["accuracy (%) on 40 unseen sentences, their embeddings moved by up to"]
+    assert second == ["0 %", "1 %", "2 %", "training"]
+    assert last == ["freelb", "81.2", "70.0", "60.0", "47 s"]
+
+
 @pytest.mark.slow
 def test_three_seeds(repo: Path, tmp_path: Path, reviews_folder: Path) -> None:
     """The real thing, as a stranger runs it: minutes for each seed."""
@@ -68,18 +89,20 @@ def test_three_seeds(repo: Path, tmp_path: Path, reviews_folder: Path) -> None:
         assert len(lines) <= 40 and not done.stderr
         assert re.search(r"4/6 .* … (\d+ % ){3,}\d+ s$", done.stdout, re.M)  # progress while it trains
         assert re.search(r"^    (bf16 autocast|fp32): this processor has ", done.stdout, re.M)
-        assert re.search(r"^sentences +2000 +1000 +1000$", done.stdout, re.M)
+        assert "accuracy (%) on 512 unseen sentences, their embeddings moved by up to\n" in done.stdout
+        log = (tmp_path / "quickstart.log").read_text(encoding="utf-8")
+        assert set(re.findall(r"learning rate ([\d.e-]+);", log)) == {"0.0001"}
         assert "This one's answer is negative, with probability 0.9" in lines[-2]
         own = lines[-1].replace("A terrible, boring film.", "A wonderful film, I loved it.")
         assert run_command("bash", "-c", own).stdout.startswith("positive\t0.")
+        found: list[float] = []
         for run in ("standard", "freelb"):
-            model = load(tmp_path / "runs-minilm-reviews-1" / f"{run}-seed{seed}" / "checkpoint_best.pt")
+            model = load(tmp_path / "runs-minilm-movies-1" / f"{run}-seed{seed}" / "checkpoint_best.pt")
             answers = model.predict(["A terrible, boring film.", "A wonderful film, I loved it."])
             assert [answer.label for answer in answers] == ["negative", "positive"]
-            table = re.search(
-                rf"^{run}-seed{seed}((?: +\d+\.\d){{5}})  \d+ s, 94 updates$", done.stdout, re.M
-            )
+            table = re.search(rf"^{run}-seed{seed}((?: +\d+\.\d){{3}}) +\d+ s$", done.stdout, re.M)
             assert table is not None
-            movies, products, tweets, *attacked = map(float, table[1].split())
-            # Chance is 50, 59 and 68; measured over three seeds: 81 to 83, 70 to 80, 63 to 73.
-            assert movies > 78 and products > 62 and tweets > 58 and min(attacked) < movies
+            plain, at_1, at_2 = map(float, table[1].split())
+            assert plain > 76 and at_2 < at_1 < plain
+            found.append(at_2)
+        assert found[1] > found[0]  # FreeLB resists
