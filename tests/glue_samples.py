@@ -193,7 +193,7 @@ def small_bpe(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     trained.save_model(str(folder))
     (folder / "merges.txt").rename(folder / "vocab.bpe")
-    ranks = json.loads((folder / "vocab.json").read_text())
+    ranks = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
     (folder / "vocab.json").unlink()
     numbers = {token: rank * 7919 % 503 for token, rank in ranks.items()}  # 503 is a prime: each number once
     (folder / "encoder.json").write_text(json.dumps(numbers))

@@ -214,8 +214,8 @@ def compute_gelu_in_bf16() -> None:
     fairseq/modules/gelu.py, line 24, ``gelu``: it casts its input to fp32 and its output back. torch's own
     kernel for bf16 on CPUs computes in fp32 within and rounds once. So all results and gradients that are not
     denormal (below 1.2e-38) are the same; on processors without AVX-512, a few values may differ by a unit in
-    the last place or by 1e-7, and gradients below 1e-5 by 3e-8. It takes half
-    of the time, with the backward pass, and no copies are kept for it. Other types and devices are as before.
+    the last place or by 1e-7, and gradients below 1e-5 by 3e-8. It takes half of the time, with the backward
+    pass, and no copies are kept for it. Other types and devices are as before.
 
     Has an effect on models that are built later.
     """

@@ -149,7 +149,7 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     assert "- [2] error: --store-ema" in done.stdout and "- [3] RuntimeError: a \\| b" in done.stdout
     assert "run on: CPU (torch 2.0), H200 (torch 2.1), emulated GPU (torch 2.2)" in done.stdout
     assert "fp32: largest distance 3.0e-06" in done.stdout and "tolerance 0.0001" in done.stdout
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
     assert done.stdout.strip() in text
 
@@ -173,10 +173,10 @@ def test_mistakes_are_told(
     tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("no-markers").write_text("text\n")
+    Path("no-markers").write_text("text\n", encoding="utf-8")
     if words == ["--list"]:
         Path("cells").mkdir()
-        Path("cells/standard-fp16-single.json").write_text("{")
+        Path("cells/standard-fp16-single.json").write_text("{", encoding="utf-8")
     done = main(".", "--precisions", "fp16", *words)
     assert done.returncode == 2 and told in done.stderr
 

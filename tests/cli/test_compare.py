@@ -134,8 +134,10 @@ def test_runs_of_several_seeds_are_one_row_unless_each_is_asked_for(
 ) -> None:
     for seed in (1, 2):
         other = shutil.copytree(runs / "logged", tmp_path / f"run-{seed}")
-        log = (other / "train.log").read_text()
-        (other / "train.log").write_text(re.sub(r"(\bseed'?(: |=))\d+", rf"\g<1>{seed}", log))
+        log = (other / "train.log").read_text(encoding="utf-8")
+        (other / "train.log").write_text(
+            re.sub(r"(\bseed'?(: |=))\d+", rf"\g<1>{seed}", log), encoding="utf-8"
+        )
     rows = run(tmp_path).stdout.splitlines()[2:-2]
     assert len(rows) == 1 and rows[0].startswith("run (2 seeds) ") and "±" in rows[0]
     each = run(tmp_path, "--each").stdout.splitlines()[2:-1]

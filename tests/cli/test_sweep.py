@@ -66,7 +66,7 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     ]  # fmt: skip
     done = run_command(*words)
     assert done.returncode == 0, done.stderr[-2000:]
-    table = (folder / "out" / "RESULTS.md").read_text()
+    table = (folder / "out" / "RESULTS.md").read_text(encoding="utf-8")
     assert done.stdout.rstrip().endswith(table.rstrip())
     assert "| plain |" in table and "| 0.1 | 0.33 | 0.5 |" in table
     norm = embedding_norm(folder / "data", folder / "encoder")
@@ -75,7 +75,7 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in (folder / "out").rglob("checkpoint_best.pt")}
     assert len(before) == 2
     again = run_command(*words)
-    assert again.returncode == 0 and (folder / "out" / "RESULTS.md").read_text() == table
+    assert again.returncode == 0 and (folder / "out" / "RESULTS.md").read_text(encoding="utf-8") == table
     assert {path: path.stat().st_mtime_ns for path in before} == before
     moved = shutil.move(folder / "out", folder / "moved")
     words[words.index("--ratios") - 1] = str(moved)
@@ -83,7 +83,7 @@ def test_runs_every_setting_once_and_writes_the_table(folder: Path) -> None:
     assert {path.stat().st_mtime_ns for path in moved.rglob("checkpoint_best.pt")} == set(before.values())
     other = run_command(*words, "--criterion", "pgd")  # finished runs are not those of another sweep
     assert other.returncode == 2 and "seed1: was trained by another command (" in other.stderr
-    assert (folder / "moved" / "RESULTS.md").read_text() == table
+    assert (folder / "moved" / "RESULTS.md").read_text(encoding="utf-8") == table
 
 
 def test_an_interrupted_run_is_not_that_of_another_sweep(
@@ -161,7 +161,7 @@ def test_a_hugging_face_folder_as_it_is(tmp_path: Path) -> None:
     words = map(str, (tmp_path / "data", tmp_path / "encoder", tmp_path / "out"))
     done = run_command(*verb("sweep"), *words, "--ratios", "0.02", "--seeds", "1", "--max-epoch", "1")
     assert done.returncode == 0, done.stderr[-2000:]
-    lines = (tmp_path / "out" / "RESULTS.md").read_text().splitlines()
+    lines = (tmp_path / "out" / "RESULTS.md").read_text(encoding="utf-8").splitlines()
     assert float(lines[-1].split("|")[4]) == pytest.approx(0.02, rel=0.1), "what the method measured"
 
 

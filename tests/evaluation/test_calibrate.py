@@ -174,7 +174,7 @@ def test_an_export_carries_the_temperature(folder: Path, tmp_path: Path) -> None
     assert calibrated == {**plain, "fairseq_adv_temperature": 2.5}
     tensors = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("plain", "calibrated")]
     assert tensors[0] == tensors[1]  # the logits are the checkpoint's
-    card = (tmp_path / "calibrated" / "README.md").read_text()
+    card = (tmp_path / "calibrated" / "README.md").read_text(encoding="utf-8")
     assert "model.config.fairseq_adv_temperature" in card and "2.500 here" in card
-    assert "temperature" not in (tmp_path / "plain" / "README.md").read_text()
+    assert "temperature" not in (tmp_path / "plain" / "README.md").read_text(encoding="utf-8")
     assert export_checkpoint(tmp_path / "a.pt", tmp_path / "calibrated").reused

@@ -207,7 +207,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def write(folder: Path) -> str:
     pages.write(pages.parser().parse_args(["--records", str(folder / "records"), "--pages", str(folder)]))
-    return (folder / "RESULTS.md").read_text()
+    return (folder / "RESULTS.md").read_text(encoding="utf-8")
 
 
 # The share of right answers, and of those that stay right; the dev accuracy decides for 5e-5.
@@ -305,7 +305,7 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
         ("price, in plain trainings", (3, 2.4, 4.8), 0.01),
     ):  # fmt: skip
         assert rows[name] == pytest.approx(expected, abs=slack), name
-    details = (folder / "DETAILS.md").read_text()
+    details = (folder / "DETAILS.md").read_text(encoding="utf-8")
     first, *others = details.partition("## CoLA")[0].split("\n## ")[1:]
     assert first.startswith("minilm, 1000 rows, 3 seeds: plain, freelb, freelb tuned")
     by_task = [row for row in table_rows(first) if row[0] in TASKS][:8]
@@ -332,11 +332,11 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
 
 def test_the_pages_in_the_project_are_those_of_its_records(tmp_path: Path) -> None:
     for page in ("RESULTS.md", "DETAILS.md"):
-        (tmp_path / page).write_text((EVIDENCE / page).read_text())
+        (tmp_path / page).write_text((EVIDENCE / page).read_text(encoding="utf-8"))
     pages.write(pages.parser().parse_args(["--pages", str(tmp_path)]))
     for page in ("RESULTS.md", "DETAILS.md"):
-        own = (EVIDENCE / page).read_text()
-        assert (tmp_path / page).read_text() == own, "run examples/evidence/write_results.py"
+        own = (EVIDENCE / page).read_text(encoding="utf-8")
+        assert (tmp_path / page).read_text(encoding="utf-8") == own, "run examples/evidence/write_results.py"
 
 
 def test_tables_go_between_the_markers(tmp_path: Path) -> None:
@@ -345,10 +345,10 @@ def test_tables_go_between_the_markers(tmp_path: Path) -> None:
     for _ in range(2):
         write_between(page, "| a |\n")
     markers = "<!-- tables: begin -->\n\n| a |\n\n<!-- tables: end -->"
-    assert page.read_text() == f"before\n{markers}\nafter\n"
+    assert page.read_text(encoding="utf-8") == f"before\n{markers}\nafter\n"
     page.write_text("none\n")
     with pytest.raises(DataError, match=r"gone\.md: no such page; pass one that has the lines <!-- tables"):
         write_between(tmp_path / "gone.md", "| a |\n")
     with pytest.raises(DataError, match=r"page\.md: the lines <!-- tables: begin --> and .* are missing"):
         write_between(page, "x")
-    assert page.read_text() == "none\n"
+    assert page.read_text(encoding="utf-8") == "none\n"

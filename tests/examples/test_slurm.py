@@ -48,12 +48,11 @@ def submitted(
 ) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """The script as SLURM runs it, and the calls it makes."""
     calls = folder / "calls"
-    to_calls = shlex.quote(str(calls))
+    log = shlex.quote(str(calls))
     slurm = stand_ins(
         folder,
-        srun=f'printf "%q " $WORLD_SIZE $MASTER_ADDR $MASTER_PORT "$@" >> {to_calls}; echo >> {to_calls}; '
-        + srun,
-        scontrol=f'if [ "$1" = show ]; then echo localhost; else echo "scontrol $*" >> {to_calls}; fi',
+        srun=f'printf "%q " $WORLD_SIZE $MASTER_ADDR $MASTER_PORT "$@" >> {log}; echo >> {log}; {srun}',
+        scontrol=f'if [ "$1" = show ]; then echo localhost; else echo "scontrol $*" >> {log}; fi',
     )
     copy = shutil.copy(EXAMPLES / "slurm.sbatch", folder / "slurm_script")
     done = run_command(

@@ -82,7 +82,7 @@ def _old(path: Path, content: bytes) -> None:
     ("name", "write"), [*((name, _zip) for name in PICKLES), *(slow(name, _old) for name in PICKLES)]
 )
 def test_an_endless_pickle_is_refused(name: str, write: Any, tmp_path: Path) -> None:
-    """By the scan, before torch's reader or ours, in seconds of processor time; reading takes hours."""
+    """By the scan, before torch's reader or ours, in seconds of the processor; most would take hours."""
     write(tmp_path / "bad.pt", b"\x80\x02" + PICKLES[name] + b".")
     begun = time.process_time()
     with (tmp_path / "bad.pt").open("rb") as file, pytest.raises(checkpoints.Refused):

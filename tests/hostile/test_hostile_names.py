@@ -96,7 +96,7 @@ def test_a_name_on_the_command_line(
 def test_a_model_in_such_a_folder(
     name: str, films: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a film\n")))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a film\n"), encoding="utf-8"))
     folder = shutil.copytree(films / "save", tmp_path / NAME / "save")
     words = READERS[name](films, folder / "checkpoint_best.pt")
     done = run(*words, *(["--out", folder / "out"] if name == "predict --input" else []))
@@ -210,7 +210,7 @@ def test_a_log_s_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         handler = logging.FileHandler(tmp_path / program, encoding="ascii")
         handler.emit(record)
         handler.close()
-        assert (tmp_path / program).read_text() == (f"{written}\n" if written else "")
+        assert (tmp_path / program).read_text(encoding="utf-8") == (f"{written}\n" if written else "")
 
 
 @pytest.mark.parametrize("text", ["a\tb\n", "naïve – 日本 🎬", "x\u00a0y", ""])

@@ -109,7 +109,9 @@ def test_the_lines_of_the_card_answer(encoder: Path, tmp_path: Path, monkeypatch
         write_squad(tmp_path / f"{split}.json", rows)
     checkpoint = trained(tmp_path, encoder, "span_qa")
     export_checkpoint(checkpoint, tmp_path / "out")
-    lines = re.search(r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(), re.DOTALL)
+    lines = re.search(
+        r"```python\n(.*?)```", (tmp_path / "out" / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     assert lines is not None
     monkeypatch.chdir(tmp_path)
     with redirect_stdout(io.StringIO()) as said:

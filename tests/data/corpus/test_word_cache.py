@@ -94,7 +94,9 @@ def sentencepiece_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         normalization_rule_name="identity", hard_vocab_limit=False, minloglevel=2, num_threads=1,
         user_defined_symbols=["in\u2028two"],
     )  # fmt: skip
-    pieces = [line.split("\t")[0] for line in (folder / "spm.vocab").read_text().split("\n") if line]
+    pieces = [
+        line.split("\t")[0] for line in (folder / "spm.vocab").read_text(encoding="utf-8").split("\n") if line
+    ]
     # The dictionary has a word that the model lacks, and lacks some that it has.
     words = [piece for number, piece in enumerate(pieces[3:]) if number % 9 and piece.split() == [piece]]
     write(folder / "dict.txt", [f"{word} 1" for word in [*words, "two", "中文"]])

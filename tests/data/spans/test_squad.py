@@ -111,7 +111,7 @@ def test_what_is_refused(tmp_path: Path, questions: list[dict[str, Any]], messag
     ],
 )
 def test_broken_json_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "train.json").write_text(text)
+    (tmp_path / "train.json").write_text(text, encoding="utf-8")
     with pytest.raises(DataError) as error:
         read_squad(tmp_path / "train.json")
     assert f"{tmp_path}/train.json" in str(error.value) and message in str(error.value)

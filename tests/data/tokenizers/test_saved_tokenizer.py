@@ -69,7 +69,7 @@ def test_the_options_matter(tmp_path: Path) -> None:
 def with_words(data: Path, words: Sequence[str]) -> Path:
     """A binarised folder, as far as its dictionary, with that of another count; no tokenizer."""
     (data / "input0").mkdir(parents=True)
-    (data / "input0" / "dict.txt").write_text("".join(f"{word} 7\n" for word in words))
+    (data / "input0" / "dict.txt").write_text("".join(f"{word} 7\n" for word in words), encoding="utf-8")
     return data
 
 
