@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -339,3 +341,15 @@ def test_heads_with_and_without_spectral_norm_are_read_from_a_checkpoint(
     heads = {name: value for name, value in second.state_dict().items() if "heads" in name}
     assert heads and all(torch.equal(value, saved[name]) for name, value in heads.items())
     assert any(name.endswith("weight_orig") for name in saved) is bool(words)
+
+
+def test_finite_gradients_that_differ_between_workers_are_another_error(data: Path) -> None:
+    """fairseq compares their norms on GPUs; NaN is unlike NaN too."""
+    run = build(train_args(data, None, "standard"))
+    for norms, is_divergence in (([1.0, 2.0], False), ([1.0, math.nan], True)):
+        run.trainer._grad_norm_buf = torch.tensor(norms)
+        try:
+            raise FloatingPointError("Fatal error: gradients are inconsistent between workers.")
+        except FloatingPointError:
+            with pytest.raises(DataError) if is_divergence else contextlib.nullcontext():
+                run.trainer.consolidate_optimizer()

@@ -105,6 +105,8 @@ def test_what_data_and_encoder_tell_is_filled_in(data: Path, encoder: Path) -> N
     }  # fmt: skip
     assert {name: found[name] for name in expected} == expected
     assert "--regression-target" not in found and "--disable-validation" not in found
+    longer = options_of(data, encoder, "--save-dir", "out", "--max-epoch", "50")
+    assert (longer["--total-num-update"], longer["--warmup-updates"]) == ("100", "6")
 
 
 def test_the_users_options_win_and_stand_last(data: Path, encoder: Path) -> None:

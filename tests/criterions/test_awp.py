@@ -350,6 +350,18 @@ def test_where_layerdrop_left_out_all_that_moves_the_update_is_plain(data: Path)
     assert torch.equal(*gradients) and gradients[0].any()
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_the_second_pass_leaves_out_has_a_gradient_of_zeros(data: Path, shared: bool) -> None:
+    """Where each pass drops layers of its own; torch's DDP fails at a weight without one."""
+    words = ["--encoder-layerdrop", "0.5", "--encoder-layers", "8"]
+    run = built(data, "awp", *words, *([] if shared else ["--no-adv-share-dropout"]))
+    one_step(run, batch(run, ROWS))
+    layers = run.model.encoder.sentence_encoder.layers.children()  # the list's own iterator drops some
+    gradients = [layer.fc1.weight.grad for layer in layers]
+    zeros = [gradient is not None and not gradient.any() for gradient in gradients]
+    assert any(gradient is None for gradient in gradients) and any(zeros) is not shared
+
+
 def test_spaces_between_names_do_not_matter(data: Path) -> None:
     run = built(data, "awp", "--awp-skip", "norm, embed")
     assert not run.criterion.is_perturbed("encoder.sentence_encoder.embed_tokens.weight")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
 import signal
 import subprocess
@@ -28,6 +29,22 @@ def test_a_file_is_replaced_at_the_end(tmp_path: Path) -> None:
         assert path.read_bytes() == "früher\n".encode()
         file.write(b"ater\n")
     assert path.read_bytes() == b"spater\n" and list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[tuple[str, int]] = []
+    replace = os.replace
+
+    def seen(source: Path, target: Path) -> None:
+        events.append(("replace", source.stat().st_size))
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append(("fsync", os.fstat(handle).st_size)))
+    monkeypatch.setattr(os, "replace", seen)
+    atomic_write(tmp_path / "a", b"12345")
+    assert events == [("fsync", 5), ("replace", 5)]
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
@@ -75,6 +92,20 @@ def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
     assert caught.value.errno == errno.EFBIG and not list(tmp_path.iterdir())
+
+
+def test_a_lock_is_held_until_its_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Released earlier, another process could take it, whose file would be removed."""
+
+    def seen(path: Path, missing_ok: bool = False) -> None:
+        monkeypatch.undo()
+        with pytest.raises(DataError, match="another process"), locked(tmp_path / "out"):
+            pass
+        path.unlink(missing_ok)
+
+    with locked(tmp_path / "out"):
+        monkeypatch.setattr(Path, "unlink", seen)
+    assert not list(tmp_path.iterdir())
 
 
 def test_one_process_at_a_time_and_no_trace(tmp_path: Path) -> None:

@@ -596,8 +596,14 @@ def test_deberta_1_is_trained_in_fp32(
         change(run)
 
 
-def test_data_of_another_encoder_is_refused(hf_data: dict[str, Path], own: dict[str, Path]) -> None:
+def test_data_of_another_encoder_is_refused(
+    hf_data: dict[str, Path], own: dict[str, Path], encoders: dict[str, Path], tmp_path: Path
+) -> None:
     refused(hf_data, own["bert"], "the data was prepared with another encoder's dictionary")
+    longer = shutil.copytree(hf_data["classes"], tmp_path / "longer")
+    with (longer / "input0" / "dict.txt").open("a", encoding="utf-8") as file:
+        file.write("more 1\n")
+    refused({"classes": longer}, encoders["bert"], "the data was prepared with another encoder's dictionary")
 
 
 def test_without_transformers_one_line_says_what_to_install(

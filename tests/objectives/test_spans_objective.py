@@ -167,6 +167,13 @@ def test_no_answer_is_an_answer_where_questions_have_none(impossible: SimpleName
     assert any(nothing) and not all(nothing)
 
 
+def test_the_score_of_no_answer_is_the_least_of_a_questions_windows() -> None:
+    """0.5 here, below that of the best span; the answer is wrong, since the first question has none."""
+    windows = np.array([[0, 1.0, 0, 0, 0.5, 1, 1], [0, 0.6, 0, 0, 2.0, 1, 1], [1, 3.0, 1, 1, 0, 0, 1]])
+    for order in ([0, 1, 2], [1, 0, 2]):
+        assert of_questions(windows[order])["em"] == 50.0
+
+
 def test_a_nan_is_no_score() -> None:
     records = np.array([[0, 1.0, 1, 1, 0, 0, 0], [1, math.nan, 0, 0, 0, 0, 0]])
     assert math.isnan(of_questions(records)["em"]) and math.isnan(of_questions(records)["best_f1"])

@@ -104,6 +104,8 @@ def test_ties_come_in_the_corpus_order(tmp_path: Path) -> None:
     index = built(tmp_path / "corpus.txt", tmp_path / "index")
     numbers = [hit.number for hit in index.search(Query(("same",), ()), 500)]
     assert numbers == [i for i in range(200) if i % 3 == 0] + [i for i in range(200) if i % 3]
+    whole = [hit.number for hit in index.search(Query(("same",), ()), 500, whole_ties=True)]
+    assert whole == numbers  # there are no others with the last one's score
     cut = [hit.number for hit in index.search(Query(("same",), ()), 100, whole_ties=True)]
     assert cut == numbers[:67]
     assert len(list(index.search(Query(("same",), ()), 100))) == 100

@@ -49,6 +49,13 @@ def test_the_mean_of_log_probabilities(tmp_path: Path) -> None:
     assert joined.log_probs.shape == (2, 3, 2)
 
 
+def test_a_temperature_is_that_of_a_single_model() -> None:
+    member = classes(temperature=2.0)
+    alone, joined = join([member]).first, join([member, member]).first
+    assert np.allclose(alone.shares()[0], [0.75, 0.25])  # the root of 0.9 is three times that of 0.1
+    assert np.allclose(joined.shares()[0], [0.9, 0.1])
+
+
 def test_rows_and_labels_in_another_order_are_put_right() -> None:
     order = [2, 0, 1]
     a = classes()
