@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import decoded, sha256_of, whole
+from fairseq_adv.data.io import sha256_of, whole
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.workspace import read_manifest
 
@@ -34,8 +34,9 @@ def model_args(encoder: Path) -> list[str]:
     path = encoder / "model_args.txt"
     if not path.is_file():
         raise DataError(f"{path}: no such file. Pass a folder written by fairseq-adv convert")
+    content = whole(path)
     try:
-        words = shlex.split(decoded(whole(path), path))
+        words = shlex.split(content.decode("utf-8"))
     except ValueError as error:
         raise DataError(f"{path}: not a line of options ({error}). Convert the encoder again") from error
     rest = iter(words)

@@ -71,9 +71,10 @@ def _check_kind(path: Path, head: bytes, encoding: Optional[str]) -> None:
     """Raises DataError if a text file does not begin as one, in an encoding of bytes."""
     if head.startswith(b"\x1f\x8b"):
         raise DataError(f"{path}: looks like gzip, not text. Unpack it, or let its name end in .gz.")
-    is_wide = (encoding or "").lower().replace("_", "-").startswith(("utf-16", "utf16", "utf-32", "utf32"))
+    name = (encoding or "").lower().replace("-", "").replace("_", "")
+    is_told = name.startswith(("utf16", "utf32")) or head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
     zeros = [head[side::2].count(0) for side in (0, 1)]
-    if is_wide or sum(zeros) < max(4, len(head) // 32) or 10 * min(zeros) > max(zeros):
+    if is_told or sum(zeros) < max(4, len(head) // 32) or 10 * min(zeros) > max(zeros):
         return
     name = "utf-16-be" if zeros[0] > zeros[1] else "utf-16-le"
     fix = f"Pass --encoding {name}, or save it as UTF-8." if encoding else "Save the file as UTF-8."

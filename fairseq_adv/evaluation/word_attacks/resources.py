@@ -12,7 +12,7 @@ import torch
 
 from fairseq_adv.data.checked_json import TEXT, TEXTS, is_number, parsed
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import decoded, text_lines, whole
+from fairseq_adv.data.io import text_lines, whole
 from fairseq_adv.evaluation.word_attacks import candidates
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, Source
 from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder
@@ -138,8 +138,9 @@ def _json(path: Path, fits: Callable[[Any], bool]) -> Any:
     """Reads a JSON file of the tagger."""
     if not path.is_file():
         raise DataError(f"{path}: no such file. Pass the folder of nltk's {_TAGGER} (JSON) as --tagger.")
+    content = whole(path)
     try:
-        value = parsed(decoded(whole(path), path))
+        value = parsed(content.decode("utf-8"))
     except ValueError as error:
         raise DataError(f"{path}: not JSON ({error}). Download it again.") from error
     if not fits(value):

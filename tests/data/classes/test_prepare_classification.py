@@ -209,7 +209,7 @@ def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path
 
 
 def test_only_a_test_split_may_lack_labels_and_then_all(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"valid.csv:1: no column 'label'"):
+    with pytest.raises(DataError, match=r"valid.csv:2: no column 'label'"):
         made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=[{"text": "x"}])
     with pytest.raises(DataError, match=r"test.csv:3: no label in column 'label'"):
         made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"), test=texts("a", None, "b"))
