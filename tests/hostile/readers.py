@@ -162,8 +162,13 @@ def _bert(folder: Path) -> object:
     vocabulary = {token: row for row, token in enumerate(hf_models.bert_vocabulary())}
     fast = {
         "added_tokens": [{"id": vocabulary["[CLS]"], "content": "[CLS]", "special": True}],
-        "normalizer": {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True,
-                       "strip_accents": None, "lowercase": True},
+        "normalizer": {
+            "type": "BertNormalizer",
+            "clean_text": True,
+            "handle_chinese_chars": True,
+            "strip_accents": None,
+            "lowercase": True,
+        },
         "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary},
     }
     return (folder / "tokenizer.json").write_text(json.dumps(fast))
