@@ -67,6 +67,9 @@ filled in unless you pass them:
   --log-file SAVE_DIR/train.log --log-format json --log-interval 20 (freeat: a
     multiple of its steps), which fairseq-adv compare reads
 
+The head of a fine-tuned classifier or tagger, in the encoder's folder or a checkpoint, is taken over if its
+classes have the data's names (case apart), whatever their order; otherwise it begins anew. A line tells it.
+
 To resume from SAVE_DIR/checkpoint_last.pt, run the same command again; with a larger --max-epoch or
 --max-update a finished run is trained further. A checkpoint made with other options or data is refused,
 unless you pass --allow-changed-options; docs/cluster.md lists what may change. fairseq-adv options CRITERION
@@ -90,6 +93,8 @@ def train_options(parser: VerbParser) -> None:
     )
     add("--workers", type=count, metavar="N", help="train on N GPUs, or with --cpu in N processes; each "
         "update sees N times as many examples")  # fmt: skip
+    add("--keep-head", action="store_true", help="start with the head of an encoder or checkpoint whose "
+        "classes have no names (LABEL_0, ...): its rows have the order of the data's classes")  # fmt: skip
     add("--dry-run", action="store_true", help="print the command without running it")
     first = parser.words[0] if parser.words else ""
     if first.startswith("-") and first not in ("-h", "--help"):
@@ -106,6 +111,7 @@ def _train(args: argparse.Namespace) -> None:
     from fairseq_adv.data.tokenizers.saved_tokenizer import files_of_saved_tokenizer
 
     launcher, more = _workers(args.own, args.workers)
+    more += ["--keep-head"] if args.keep_head else []
     environment = dict(os.environ)
     if launcher:  # what torchrun will set
         environment.update(MASTER_ADDR="", MASTER_PORT="", RANK="", WORLD_SIZE=launcher[-1])

@@ -33,6 +33,7 @@ EVERY = 60.0  # seconds between two lines where there is no terminal
 # Loggers of which every line is shown: how a run goes on, and how it ends before its end.
 _TOLD = (
     "fairseq_adv.fairseq_patches.signals",
+    "fairseq_adv.training.first_head",
     "fairseq_adv.training.restart",
     "fairseq_adv.accordance.flood_level",
     "fairseq_adv.data.tags.columns",

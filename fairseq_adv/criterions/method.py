@@ -53,6 +53,7 @@ from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.training.compiled_layers import check_compile, compile_layers
 from fairseq_adv.training.data_digest import digests_of
+from fairseq_adv.training.first_head import prepare_head, tell_of_head
 from fairseq_adv.training.kept_layers import kept_layers, number_as_before
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import DATA, RECORD, check_restart, follow_precision, use_new_options
@@ -146,6 +147,7 @@ class Method(FairseqCriterion):
         self._is_useful = True
         self._kept: dict[str, Any] = {}
         self._data: dict[str, Any] = {}
+        self._head_told = ""
         self._parts: list[ModelParts] = []
         self.shares_dropout = not self.dropout_option or self._has_shared_dropout()
         self._bind(task)
@@ -304,11 +306,12 @@ class Method(FairseqCriterion):
                 the checkpoint's run resumes, which may have used version 0.2 of this project.
 
         Raises:
-            DataError: options or data have changed (see :mod:`fairseq_adv.training.restart`), or there is
-                ``--fp16`` without a GPU.
+            DataError: options, data (see :mod:`fairseq_adv.training.restart`) or the order of the classes
+                (:mod:`fairseq_adv.training.first_head`) have changed, or there is ``--fp16`` without a GPU.
         """
         refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
         number_as_before(state, trainer)
+        self._head_told = prepare_head(state, trainer, reset_optimizer)
         if reset_optimizer:
             # --stop-time-hours counts from now on.
             for name in (RECORD, FIRST_UPDATE, "previous_training_time"):
@@ -336,6 +339,7 @@ class Method(FairseqCriterion):
         refuse_fp16_without_gpu(trainer)
         allow_tf32(trainer)
         use_new_options(extra, trainer, overrides)
+        tell_of_head(trainer, None if extra is None else self._head_told)
         kinds, there = {RECORD: list, FIRST_UPDATE: dict}, extra or {}
         self._kept = {key: there[key] for key, kind in kinds.items() if isinstance(there.get(key), kind)}
 

@@ -18,23 +18,26 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
+from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict
 from torch import Tensor, nn
 from tqdm import tqdm
 
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.choices.ranking_dataset import RankingDataset
+from fairseq_adv.data.class_rows import rows_for_data
 from fairseq_adv.data.errors import DataError, no_checkpoint
-from fairseq_adv.data.text.labelled_folder import check_classes, check_labels, class_names, known_labels
+from fairseq_adv.data.text.labelled_folder import check_labels, class_names, known_labels
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
+from fairseq_adv.models.class_axes import order_classes
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation.passes import use_differentiable_layers
@@ -180,11 +183,19 @@ def reported_as_data_error(path: Path) -> Iterator[None]:
         raise DataError(f"{path}: {text}") from error
 
 
-def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how: InferenceConfig) -> Trained:
+def load_model(
+    path: Path, state: dict[str, Any], task: FairseqTask | None, how: InferenceConfig,
+    names: Sequence[str] = (),
+) -> Trained:  # fmt: skip
     """Builds the model in a checkpoint, and its objective.
 
     Args:
         task: with the dictionaries that belong to the model; ``None``: as in training, from its data folder.
+        names: of the classes in the checkpoint, in its order, from :func:`take_class_names`. The model gets
+            the order of the task's. Empty: it has that order, or there are no classes.
+
+    Raises:
+        DataError: the checkpoint can't be used, or the task has other classes.
     """
     with reported_as_data_error(path):
         (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(
@@ -195,11 +206,29 @@ def load_model(path: Path, state: dict[str, Any], task: FairseqTask | None, how:
             objective.check_model(model)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
+    if names and isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:
+        file, classes = Path(task.cfg.data) / "label" / "dict.txt", class_names(task.label_dictionary)
+        rows = rows_for_data(path, names, file, classes)
+        order_classes(model, task.cfg.classification_head_name, rows)
     model.eval()
     if how.precision == "bf16":  # fairseq's fused inference layers, of encoders with relu, don't autocast
         use_differentiable_layers(model)
     model = (model.half() if how.fp16 else model).to(how.device)
     return Trained(path, cfg, task, model, objective, _updates(state), how)
+
+
+def take_class_names(cfg: Any) -> list[str]:
+    """The classes of texts in a checkpoint, in its order; empty if they are unknown, or there are none.
+
+    They are taken out of its configuration ``cfg``, so that the task has the order of its data.
+    """
+    if not issubclass(TASK_REGISTRY.get(cfg.task._name, FairseqTask), SentencePredictionTask):
+        return []
+    names = known_labels(cfg)
+    if "class_names" in cfg.task:
+        with open_dict(cfg.task):
+            cfg.task.class_names = None
+    return names
 
 
 def _updates(state: dict[str, Any]) -> int:
@@ -214,26 +243,22 @@ def load(
     if data is not None and Path(data).is_file():
         raise DataError(f"--data {data}: a file. Pass a data folder (attack --attack NAME takes a file)")
     state = read_checkpoint(Path(path))
-    labels = known_labels(state["cfg"])
     trained_on = str(getattr(state["cfg"].task, "data", "") or "")
     if data is None and trained_on == "." and not _updates(state):
         raise DataError(
             f"{path}: an encoder written by fairseq-adv convert, not yet trained. Pass a checkpoint written "
             "by training, or a data folder with --data"
         )
+    names = take_class_names(state["cfg"])
     changed = {} if data is None else {"data": data}
     # A copy, made by fairseq-adv train: the folder that it came from may be gone, or have another one by now.
     tokenizer = Path(path).parent / FOLDER
     if tokenizer.is_dir() and "tokenizer_dir" in state["cfg"].task:
         changed["tokenizer_dir"] = str(tokenizer)
     overwrite_args_by_name(state["cfg"], changed)
-    trained = load_model(Path(path), state, None, how)
+    trained = load_model(Path(path), state, None, how, names)
     if isinstance(trained.task, SentencePredictionTask):
-        folder = Path(trained.task.cfg.data)
-        check_same_words(Path(path), trained_on, folder)
-        if not trained.task.cfg.regression_target:
-            names = class_names(trained.task.label_dictionary)
-            check_classes(folder / "label" / "dict.txt", names, labels)
+        check_same_words(Path(path), trained_on, Path(trained.task.cfg.data))
     elif isinstance(trained.task, MaskedLMTask):
         shards = trained.task.cfg.data.split(":")
         check_same_words(Path(path), trained_on.split(":")[0], Path(shards[0]), "")

@@ -14,6 +14,7 @@ import torch
 from tqdm import tqdm
 
 from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.class_rows import names_in, shown
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_folder, sha256_of
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
@@ -29,11 +30,12 @@ from fairseq_adv.hub.vocabulary import (
     write_json,
 )
 from fairseq_adv.models.albert import AlbertLMHead
+from fairseq_adv.models.class_axes import CONVERTED_HEAD, CONVERTED_NAMES
 
 logger = logging.getLogger(__name__)
 
 # Incremented whenever the same folder would be converted differently, so that old results are not reused.
-FORMAT = 1
+FORMAT = 2
 _HEAD_SEED = 1
 
 _FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
@@ -94,7 +96,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         flags = fairseq_flags(model_config)
         about = _describe(config, family, hashes, converted, vocabulary, flags)
         with atomic_folder(out) as scratch:
-            _write(scratch, converted, vocabulary, model_config, flags, about)
+            _write(scratch, converted, vocabulary, model_config, flags, about, names_in(config))
         bar.update()
     _tell(about)
     return True
@@ -152,6 +154,12 @@ def _describe(
         notes.append(
             f"LayerNorm epsilon: {eps} in the source, {family.epsilon} in fairseq, where it is fixed"
         )
+    if converted.classifier:
+        outputs, names = len(converted.classifier["out_proj.bias"]), names_in(config)
+        notes.append(
+            f"head with {outputs} rows ({shown(names) if names else 'without names'}): a training with these "
+            "classes takes it over"
+        )
     return {
         "format": FORMAT,
         "source_name": config.get("_name_or_path"),
@@ -182,6 +190,7 @@ def _write(
     model_config: dict[str, Any],
     flags: list[str],
     about: dict[str, Any],
+    classes: list[str],
 ) -> None:
     for name, content in vocabulary.files.items():
         (scratch / name).write_bytes(content)
@@ -190,9 +199,19 @@ def _write(
     (scratch / "model.yaml").write_bytes(hydra_model(model_config).encode("utf-8"))
     check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
     with open(scratch / "model.pt", "wb") as file:  # given a path, torch would hide why it can't write
-        torch.save(checkpoint_state(converted.model, model_config), file)
+        state = checkpoint_state(converted.model, model_config)
+        torch.save(_with_classifier(state, converted, classes), file)
     sha256 = {path.name: sha256_of(path) for path in sorted(scratch.iterdir())}
     (scratch / "conversion.json").write_bytes(write_json({**about, "sha256": sha256}))
+
+
+def _with_classifier(state: dict[str, Any], converted: Converted, classes: list[str]) -> dict[str, Any]:
+    """With the head for classes of texts, if there is one, for :mod:`fairseq_adv.training.first_head`."""
+    if converted.classifier:
+        head = {CONVERTED_HEAD + name: tensor for name, tensor in converted.classifier.items()}
+        state["model"] = {**state["model"], **head}
+        state["extra_state"][CONVERTED_NAMES] = classes
+    return state
 
 
 def _is_done(folder: Path, out: Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Optional
 import torch
 
 from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.class_rows import rows_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.text.labelled_folder import class_names
@@ -68,7 +69,7 @@ def export_checkpoint(
         out: the folder to create; an existing one that was made from the same input is kept.
         tokenizer_dir: folder of the tokenizer; None: next to the checkpoint or its data.
         labels: the class names, joined by commas, in the order of the head's outputs; None: those in the
-            checkpoint or its data.
+            checkpoint or its data. If these are the same in another order, they go to their own outputs.
         averaged: export the average of the weights.
         overwrite: replace a folder that was made from something else.
         precision: of the weights, ``fp32`` or ``bf16``; None: as in the checkpoint.
@@ -156,8 +157,16 @@ def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -
 
 def _named_classes(state: TrainedState, labels: Optional[str]) -> tuple[str, list[str]]:
     """The source of the names, and the names; empty if there are none."""
-    if labels is not None:
-        return "--labels", [name.strip() for name in labels.split(",")]
+    source, known = _known_classes(state)
+    if labels is None:
+        return source, known
+    given = [name.strip() for name in labels.split(",")]
+    places = rows_of(known, given)
+    return "--labels", given if places is None else [given[place] for place in places]
+
+
+def _known_classes(state: TrainedState) -> tuple[str, list[str]]:
+    """The names in the checkpoint, or in its data, and where they were found."""
     names = state.task.get("class_names")
     if isinstance(names, list) and names:
         return str(state.path), [str(name) for name in names]

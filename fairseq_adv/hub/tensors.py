@@ -57,11 +57,14 @@ class Converted:
         model: fairseq's names -> float32 tensors, for ``RobertaModel.load_state_dict``; without
             ``encoder.lm_head.*`` if ``has_head`` is false.
         has_head: whether the source has a masked-LM head.
+        classifier: a RoBERTa's head for classes of texts, or for numbers, by fairseq's names in a head; empty
+            if it has none.
         left_out: source tensor -> why it was left out.
     """
 
     model: dict[str, Tensor]
     has_head: bool
+    classifier: dict[str, Tensor]
     left_out: dict[str, str]
 
 
@@ -158,6 +161,7 @@ def to_fairseq(
         for name in (family.head_bias, f"{family.head_decoder}.bias", f"{family.head_decoder}.weight"):
             if source.left.pop(name, None) is not None:
                 left_out[name] = "tied to another tensor, or unused"
+    classifier = _classifier(source, family, sizes)
     for name, tensor in sorted(source.left.items()):
         reason = next((why for start, why in _LEFT_OUT.items() if name.startswith(start)), None)
         if reason is None:
@@ -165,7 +169,20 @@ def to_fairseq(
         else:
             left_out[name] = reason
     source.check(f"{path}: the weights do not fit config.json:\n  ", "\n  ")
-    return Converted(model, has_head, left_out)
+    return Converted(model, has_head, classifier, left_out)
+
+
+def _classifier(source: _Source, family: Family, sizes: Sizes) -> dict[str, Tensor]:
+    """The head for classes of texts, which is fairseq's in a RoBERTa."""
+    output, width = source.left.get("classifier.out_proj.weight"), sizes.width
+    if family is not ROBERTA or output is None or output.dim() != 2:
+        return {}
+    shapes = {"dense": (width, width), "out_proj": (len(output), width)}
+    return {
+        f"{name}.{kind}": tensor
+        for name, shape in shapes.items()
+        for kind, tensor in source.take_module(f"classifier.{name}", shape).items()
+    }
 
 
 def _short(name: str, family: Family) -> str:

@@ -21,6 +21,8 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from omegaconf import OmegaConf
 from torch import Tensor
 
+from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.class_rows import classes_of, head_to_start_from, in_order, names_in
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.models import transformers_models as theirs
@@ -54,8 +56,12 @@ class HFEncoderModel(BaseFairseqModel):
         dropout = {name: getattr(args, name) for name in _DROPOUTS}
         self._config = theirs.with_fairseqs_ids(theirs.configuration(description, dropout), len(dictionary))
         _check_dictionary(dictionary, description)
-        self._build(head, tensors)
+        self._head = head
+        self._build(tensors)
         self._tensors = tensors  # a head's own, such as ModernBERT's, are among them
+        self._classes: list[str] | None = None
+        self._keeps_head = False
+        self.head_told = ""  # how the head begins, if it has classes and the folder a head
         self.no_autocast = theirs.no_autocast(self.hf.config)
         args.encoder_embed_dim = int(self.hf.config.hidden_size)
         self.longest = theirs.longest_row(self.hf)
@@ -105,6 +111,7 @@ class HFEncoderModel(BaseFairseqModel):
                 )
         head = "MaskedLM" if masked else "Model"
         model = cls(args, task.source_dictionary, head, tensors)
+        model._classes, model._keeps_head = classes_of(task), bool(getattr(task.cfg, "keep_head", False))
         if (args.max_positions or 0) > model.longest:
             raise DataError(
                 f"--max-positions {args.max_positions}: this encoder has {model.longest} positions. Pass no "
@@ -185,14 +192,34 @@ class HFEncoderModel(BaseFairseqModel):
         """Whether the model predicts masked words."""
         return theirs.has_masked_lm_head(self.hf)
 
+    def class_axes(self) -> dict[str, int]:
+        """See :func:`fairseq_adv.models.class_axes.class_axes`."""
+        return {f"hf.{name}": axis for name, axis in theirs.class_axes(self._config, self._head).items()}
+
     def _register(self, name: str, head: str, outputs: int) -> None:
-        self._config.num_labels = outputs
-        self._build(head, dict(self.hf.state_dict()) if self._tensors is None else self._tensors)
+        self._config.num_labels, self._head = outputs, head
+        tensors = dict(self.hf.state_dict()) if self._tensors is None else self._tensors
+        if self._tensors is not None and self._classes is not None:
+            tensors = self._with_head_by_name(tensors, self._classes)
+        self._build(tensors)
         self._tensors = None
         self.classification_heads = {name: outputs}
 
-    def _build(self, head: str, tensors: dict[str, Tensor] | None) -> None:
-        self.hf = theirs.build(self._config, head, tensors, str(self.args.hf_model))
+    def _with_head_by_name(self, tensors: dict[str, Tensor], classes: list[str]) -> dict[str, Tensor]:
+        """A folder's tensors with the rows of its head in the order of these classes, or without them."""
+        axes = theirs.class_axes(self._config, self._head)
+        there = [tensors[name].size(axis) for name, axis in axes.items() if name in tensors]
+        if not there:
+            return tensors
+        folder = str(self.args.hf_model)
+        names = names_in(json_object(Path(folder) / "config.json"))
+        found = head_to_start_from(folder, names, there[0], classes, self._keeps_head)
+        self.head_told = found.told
+        others = {name: tensor for name, tensor in tensors.items() if name not in axes}
+        return others if found.rows is None else {**others, **in_order(tensors, axes, found.rows)}
+
+    def _build(self, tensors: dict[str, Tensor] | None) -> None:
+        self.hf = theirs.build(self._config, self._head, tensors, str(self.args.hf_model))
         if self.args.checkpoint_activations:
             self.hf.gradient_checkpointing_enable({"use_reentrant": False})
         theirs.encoder_parts(self.hf)  # refuses one without word embeddings

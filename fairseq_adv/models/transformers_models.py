@@ -266,6 +266,27 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str)
     return model
 
 
+def class_axes(config: Any, head: str) -> dict[str, int]:
+    """The axis of the classes in each tensor that has one, by its name.
+
+    Args:
+        config: with ``num_labels``.
+        head: as for :func:`build`.
+    """
+    models = []
+    for more in (0, 1):
+        other = copy.deepcopy(config)
+        other.num_labels = config.num_labels + more
+        with torch.device("meta"):
+            models.append(_class_of(other, head)(other).state_dict())
+    found = {}
+    for name, tensor in models[0].items():
+        for axis, (one, another) in enumerate(zip(tensor.shape, models[1][name].shape)):
+            if one != another:
+                found[name] = axis
+    return found
+
+
 @contextmanager
 def _quiet() -> Iterator[None]:
     """transformers neither warns of a new head nor shows a progress bar."""

@@ -34,6 +34,13 @@ class TaggingConfig(TokenTaskConfig):
             "otherwise they count, as in conlleval"
         },
     )
+    keep_head: bool = field(
+        default=False,
+        metadata={
+            "help": "start with the head of an encoder or checkpoint whose classes have no names (LABEL_0, "
+            "...): its rows stand in the order of the data's classes"
+        },
+    )
     # Not a command-line option: it is set from the training data, so that the checkpoint contains it.
     class_names: Optional[List[str]] = field(default=None, metadata={"help": argparse.SUPPRESS})
 

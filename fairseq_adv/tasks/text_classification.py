@@ -43,6 +43,13 @@ class TextClassificationConfig(SentencePredictionConfig):
             "only reads the first one"
         },
     )
+    keep_head: bool = field(
+        default=False,
+        metadata={
+            "help": "start with the head of an encoder or checkpoint whose classes have no names (LABEL_0, "
+            "...): its rows stand in the order of the data's classes"
+        },
+    )
     # Set by fairseq's own option of the same name.
     train_subset: str = II("dataset.train_subset")
     # Not a command-line option: it is set from label/dict.txt, so that the checkpoint contains it.

@@ -62,7 +62,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
     updates, position = _updates(state), extra.get("train_iterator", {})
     seconds, runs = extra.get("previous_training_time", 0), extra.get(PATIENCE, {}).get("num_runs", 0)
     is_over = bool(which_limit(trainer.cfg, updates, position.get("epoch", 1) - 1, seconds, runs))
-    changes, path = compare(there, trainer.cfg, is_over), _path(trainer)
+    changes, path = compare(there, trainer.cfg, is_over), checkpoint_path(trainer)
     is_named = saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once
     of_data = _data_changes(extra.get(DATA), data, trainer, path)
     refused = changes.refused + of_data
@@ -109,7 +109,7 @@ def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionO
     """With ``--precision auto``, the run goes on in the checkpoint's precision."""
     if option.is_open and _is_of_a_training(state, trainer):
         amp = bool(options_of(state["cfg"])["common"].get("amp"))
-        option.follow(amp, _path(trainer), trainer.cfg.common)
+        option.follow(amp, checkpoint_path(trainer), trainer.cfg.common)
 
 
 def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None) -> None:
@@ -170,12 +170,14 @@ def _is_of_a_training(state: dict[str, Any], trainer: Trainer) -> bool:
     return bool(state.get("cfg") and (is_own or state.get("last_optimizer_state")))
 
 
-def _path(trainer: Trainer) -> str:
+def checkpoint_path(trainer: Trainer) -> str:
+    """The checkpoint that a run resumes or starts from."""
     saving = trainer.cfg.checkpoint
     if saving.restore_file != "checkpoint_last.pt":
         return str(saving.restore_file)
     own = os.path.join(saving.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-    return own if os.path.isfile(own) else str(saving.continue_once or own)
+    first = saving.continue_once or saving.finetune_from_model or own
+    return own if os.path.isfile(own) else str(first)
 
 
 def _convert_position(position: dict[str, Any], there: Any, here: Any) -> None:

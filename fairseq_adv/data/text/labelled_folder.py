@@ -145,27 +145,6 @@ def known_labels(cfg: Any) -> List[str]:
 # ---- checking
 
 
-def check_classes(file: Path, labels: Sequence[str], trained: Sequence[str]) -> None:
-    """A model knows its classes by number. In another order every answer would be a different class.
-
-    Args:
-        file: lists the data's ``labels``.
-        trained: the model's classes; empty if they are unknown.
-    """
-    if not trained:
-        return
-    if sorted(labels) != sorted(trained):
-        raise DataError(
-            f"{file}: lists {', '.join(labels)}, but the checkpoint has {', '.join(trained)}. Pass data with "
-            "these classes."
-        )
-    if [*labels] != [*trained]:
-        raise DataError(
-            f"{file}: lists its labels in a different order than the data that the checkpoint was trained "
-            f"with ({', '.join(trained)}). Prepare the data together with the same training file."
-        )
-
-
 def check_split(folder: Path, split: str, is_regression: bool, combine: bool = False) -> None:
     """Checks a split, with or without labels, as every command does when it opens one.
 

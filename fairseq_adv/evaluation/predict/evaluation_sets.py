@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fairseq_adv.data.class_rows import same_class
 from fairseq_adv.data.classes.evaluation_sets import HANS, EvaluationRows, EvaluationSet
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.decisions import Decisions, decide, measure
@@ -51,7 +52,8 @@ def _names(model: TextModel, chosen: EvaluationSet, label_map: Mapping[str, str]
             f"--label-map {odd}={label_map[odd]}: {chosen.name} has no class {odd!r}. Pass "
             f"{', '.join(chosen.classes)}, each with the model's class."
         )
-    names = {label_map.get(name, name): name for name in chosen.classes}
+    wanted = {name: label_map.get(name, name) for name in chosen.classes}
+    names = {same_class(its, model.labels) or its: name for name, its in wanted.items()}
     is_whole = chosen.name == "HANS" or len(names) == len(model.labels)
     if len(names) < len(chosen.classes) or not set(names) <= set(model.labels) or not is_whole:
         example = " ".join(f"{name}=…" for name in chosen.classes)

@@ -31,7 +31,12 @@ from fairseq_adv.evaluation.predict.span_kind import SpanKind
 from fairseq_adv.evaluation.predict.tag_kind import TagKind
 from fairseq_adv.evaluation.predict.text_kind import TextKind, check_prepared
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
-from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
+from fairseq_adv.evaluation.trained import (
+    load_model,
+    read_checkpoint,
+    reported_as_data_error,
+    take_class_names,
+)
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 from fairseq_adv.tasks.span_qa import SpanQATask
 from fairseq_adv.tasks.tagging import TaggingTask
@@ -132,7 +137,7 @@ def kind_for_split(path: Path, cfg: Any, of: PredictionTask, data: Path, how: In
     GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks
     truncate documents, and report a row whose question is too long.
     """
-    labels, name = known_labels(cfg), cfg.task._name
+    labels, name = take_class_names(cfg), cfg.task._name
     trained_on = str(getattr(cfg.task, "data", "") or "")
     overrides: dict[str, Any] = {
         "data": str(data), "no_shuffle": True, "sampling_weights": None, "shorten_method": "truncate",

@@ -131,7 +131,7 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
             if (kept.made_from, kept.temperature) != (scores.made_from, scores.temperature):
                 kept.save(file)
             return kept
-    scores = examples.decode(load_model(path, state, kind.task, how), True)
+    scores = examples.decode(load_model(path, state, kind.task, how, kind.labels), True)
     made_from.update(examples.texts)
     scores = replace(
         scores, task=of.name, split=split, made_from=made_from, temperature=read_temperature(path)

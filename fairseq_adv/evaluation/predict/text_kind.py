@@ -28,7 +28,7 @@ from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.tables.separated import find_separator
 from fairseq_adv.data.tables.table_files import PlacedRow, read_table, text_cell
-from fairseq_adv.data.text.labelled_folder import check_classes, check_split, class_names
+from fairseq_adv.data.text.labelled_folder import check_split, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
@@ -167,7 +167,6 @@ class TextKind:
                 f"{file}: lists {', '.join(labels)}, but {of.name} has {', '.join(of.glue.classes)}. Pass "
                 f"the folder of {of.name}."
             )
-        check_classes(file, labels, self.labels)
         return labels
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple, TextIO, Union
 
 from fairseq_adv.data.choices.questions import Question
+from fairseq_adv.data.class_rows import same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import max_line, too_long
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
@@ -139,16 +140,16 @@ def _with_texts(found: Prediction, question: Question) -> Prediction:
 
 
 def _labels(kind: Kind, file: InputFile, column: str) -> list[str]:
-    """The right answers in a file."""
+    """The right answers in a file, as the model's classes are written."""
     read = read_texts("the labels", kind.table(file), Columns((), column, not kind.labels))
     for label, where in zip(read.labels, read.where):
-        if kind.labels and label not in kind.labels:
+        if kind.labels and same_class(label, kind.labels) is None:
             classes = ", ".join(kind.labels)
             raise DataError(
                 f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}). Correct it, or "
                 "leave --label out."
             )
-    return read.labels
+    return [same_class(label, kind.labels) or label for label in read.labels]
 
 
 def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.choices.ranking_dataset import TooLong
+from fairseq_adv.data.class_rows import same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
@@ -117,12 +118,12 @@ def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> 
         islice(zip(read.where, read.labels, *read.inputs), file.examples)
     ):
         answer = file.label_map.get(name, name)
-        if answer not in labels:
+        if (known := same_class(answer, labels)) is None:
             raise DataError(
                 f"{where}: label {answer!r:.40} is not one of the model's classes ({', '.join(labels)}). Map "
                 f"it with --label-map {shlex.quote(f'{name}={labels[0]}')}, or leave the row out."
             )
-        example = Example(str(number), WordText.of(texts, attacked), labels.index(answer))
+        example = Example(str(number), WordText.of(texts, attacked), labels.index(known))
         found.append(Attacked(example, lambda texts: texts, labels, _NAMES[len(texts)]))
     return found
 

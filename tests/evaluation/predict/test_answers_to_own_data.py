@@ -99,11 +99,8 @@ def test_numbers(tmp_path: Path) -> None:
     assert result.measured["pearson"] == pytest.approx(100 * np.corrcoef(values, gold)[0, 1], abs=1e-2)
 
 
-def test_other_classes_or_another_order_are_refused(news: Path, tmp_path: Path) -> None:
+def test_other_classes_are_refused(news: Path, tmp_path: Path) -> None:
     other = shutil.copytree(news / "data", tmp_path / "other")
-    rename_labels(other, "Sports", "World", "Sci/Tech")
-    with pytest.raises(DataError, match="lists its labels in a different order than"):
-        run(tmp_path / "out", news / "a.pt", data=other)
     rename_labels(other, "up", "down", "strange")
     with pytest.raises(
         DataError, match="lists up, down, strange, but the checkpoint has World, Sports, Sci/Tech"

@@ -272,6 +272,7 @@ def test_classes_are_matched_by_name(models: Path, tmp_path: Path, run: CommandM
     plain = answers({})
     swap = {"entailment": "contradiction", "contradiction": "entailment"}
     assert answers(swap) == [swap[name] for name in plain] != plain
+    assert answers({name: name.upper() for name in plain}) == plain
     numbers = {"entailment": "2", "neutral": "0", "contradiction": "1"}
     assert answers(numbers, "--label-map", *(f"{name}={number}" for name, number in numbers.items())) == plain
     assert answers({"neutral": "maybe"}, "--label-map", "neutral=maybe") == plain

@@ -1,0 +1,156 @@
+"""Which row of a head belongs to which class: by name, never by number alone.
+
+A model knows its classes by number, the rows of its head. A model from elsewhere, or data prepared at another
+time, may have the same classes in another order; then every answer would be another class. Two names are the
+same if they differ only in case and in the space around them; names that are equal to the letter come first.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from torch import Tensor
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.labelled_folder import class_names
+
+logger = logging.getLogger(__name__)
+_UNNAMED = re.compile(r"LABEL_[0-9]+")  # what transformers calls the classes of a model that names none
+_MOST_SHOWN = 8
+
+
+def same_class(name: str, classes: Sequence[str]) -> Optional[str]:
+    """The class with this name; ``None`` if there is none, or several differ from it in case alone."""
+    if name in classes:
+        return name
+    found = [one for one in classes if _plain(one) == _plain(name)]
+    return found[0] if len(found) == 1 else None
+
+
+def rows_of(classes: Sequence[str], names: Sequence[str]) -> Optional[list[int]]:
+    """For each class its place among ``names``; ``None`` unless each of these is one of the classes."""
+    found = [same_class(name, names) for name in classes]
+    if len(classes) != len(names) or len({*found} - {None}) != len(names):
+        return None
+    return [names.index(name) for name in found if name is not None]
+
+
+def rows_for_data(path: Path, names: Sequence[str], file: Path, classes: Sequence[str]) -> list[int]:
+    """For each class of data, its row in the head of a trained model.
+
+    Args:
+        path: the model's checkpoint.
+        names: of its rows.
+        file: lists ``classes``.
+
+    Raises:
+        DataError: the data has other classes.
+    """
+    rows = rows_of(classes, names)
+    if rows is None:
+        raise DataError(
+            f"{file}: lists {', '.join(classes)}, but the checkpoint has {', '.join(names)}. Pass data with "
+            "these classes."
+        )
+    if rows != list(range(len(rows))):
+        logger.info(
+            "%s: its classes (%s) go by name to those of %s (%s)", path, shown(names), file, shown(classes)
+        )
+    return rows
+
+
+class Head(NamedTuple):
+    """What a training takes over of a head."""
+
+    rows: Optional[list[int]]  # for each class the row that is taken; ``None``: the head begins anew
+    told: str  # the same in one line
+
+
+def head_to_start_from(
+    where: str, names: Sequence[str], outputs: int, classes: Sequence[str], keep: bool
+) -> Head:
+    """What a training takes over of the head of a model that it starts from.
+
+    Args:
+        where: the model's folder or file.
+        names: of its head's classes; empty if they are unknown.
+        outputs: number of its head's rows.
+        classes: of the data.
+        keep: ``--keep-head``: rows without names stand in the data's order.
+
+    Raises:
+        DataError: ``keep``, but the head's classes have other names, or another number.
+    """
+    names = [] if len(names) != outputs or all(map(_UNNAMED.fullmatch, names)) else names
+    rows, ours, theirs = rows_of(classes, names), shown(classes), shown(names)
+    if rows is not None:
+        told = f"{where}: the head is taken over: its rows ({theirs}) go by name to the data's ({ours})"
+        return Head(rows, told)
+    if not names:
+        theirs = f"{outputs} without names"
+        if keep and outputs == len(classes):
+            told = f"{where}: the head is taken over, in the data's order (--keep-head): {ours}"
+            return Head(list(range(outputs)), told)
+    if keep:
+        raise DataError(
+            f"--keep-head: the head of {where} has other classes ({theirs}) than the data ({ours}). Give the "
+            "data's classes the same names, or leave the option out, to begin with a new head"
+        )
+    is_open = not names and outputs == len(classes)
+    fix = ". If they stand in this order, pass --keep-head" if is_open else ""
+    return Head(
+        None, f"{where}: the head begins anew: its classes ({theirs}) are not the data's ({ours}){fix}"
+    )
+
+
+def names_in(config: Mapping[str, Any]) -> list[str]:
+    """The classes in the ``config.json`` of a Hugging Face folder, in their order; empty if it names none."""
+    named = config.get("id2label")
+    if not isinstance(named, dict):
+        return []
+    found = [named.get(str(number)) for number in range(len(named))]
+    return [] if None in found else [" ".join(str(name).split()) for name in found]
+
+
+def classes_of(task: FairseqTask) -> Optional[list[str]]:
+    """The classes, or tags, of a task in the order of its head's rows; ``None`` if the rows have no names."""
+    names = getattr(task.cfg, "class_names", None)
+    if names:
+        return list(names)
+    if isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:
+        return class_names(task.label_dictionary)
+    return None
+
+
+def in_order(
+    tensors: Mapping[str, Tensor], axes: Mapping[str, int], rows: Sequence[int]
+) -> dict[str, Tensor]:
+    """The tensors of a head, with its classes in another order.
+
+    Args:
+        tensors: those that ``axes`` lacks are left out.
+        axes: for each tensor with a row for each class, the axis of the rows.
+        rows: for each class the row that it has so far.
+    """
+    found = {}
+    for name, axis in axes.items():
+        if name in tensors:
+            order = tensors[name].new_tensor(rows).long()
+            found[name] = tensors[name].index_select(axis, order)
+    return found
+
+
+def shown(names: Sequence[str]) -> str:
+    """A list of classes for a message; of many, the first."""
+    more = [f"{len(names) - _MOST_SHOWN} more"] if len(names) > _MOST_SHOWN else []
+    return ", ".join([*names[:_MOST_SHOWN], *more])
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold()

@@ -1,0 +1,87 @@
+"""The head that a run starts with, if it starts from a checkpoint: its rows go to the classes by name."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from fairseq.trainer import Trainer
+from torch import Tensor, nn
+
+from fairseq_adv.data.class_rows import classes_of, head_to_start_from, in_order, rows_of, shown
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.labelled_folder import known_labels
+from fairseq_adv.models.class_axes import CONVERTED_HEAD, CONVERTED_NAMES, HEADS, class_axes
+from fairseq_adv.training.restart import checkpoint_path
+
+logger = logging.getLogger(__name__)
+
+
+def prepare_head(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> str:
+    """Gives the rows of the head in a checkpoint the order of the data's classes, or the model's own values.
+
+    Args:
+        state: the checkpoint's contents; changed in place if a run starts from it.
+        reset_optimizer: a run starts from it. So it does from a file that is named and has no optimizer's
+            state; otherwise the checkpoint's own run resumes.
+
+    Returns:
+        how the head begins, for :func:`tell_of_head`; "" if there is nothing to tell.
+
+    Raises:
+        DataError: a run can't resume because its classes had another order or other names; or
+            ``--keep-head``, but the head has other classes.
+    """
+    task, weights, model = trainer.task, state["model"], trainer.get_model()
+    converted = {name: weights.pop(name) for name in [*weights] if name.startswith(CONVERTED_HEAD)}
+    classes, names = classes_of(task), known_labels(state["cfg"]) if state.get("cfg") else []
+    name = str(getattr(task.cfg, "classification_head_name", ""))
+    axes = class_axes(model, name)
+    if converted and isinstance(task, SentencePredictionTask):
+        head = {key.replace(CONVERTED_HEAD, f"{HEADS}{name}."): one for key, one in converted.items()}
+        names = [str(one) for one in state["extra_state"].get(CONVERTED_NAMES, ())]
+        if classes is not None or _same_sizes(head, model):
+            weights.update(head)
+    there = [weights[one].size(axis) for one, axis in axes.items() if one in weights]
+    if classes is None or not there:
+        return ""
+    path, is_named = checkpoint_path(trainer), trainer.cfg.checkpoint.restore_file != "checkpoint_last.pt"
+    if not (reset_optimizer or (is_named and not state.get("last_optimizer_state"))):
+        _check_resumed(path, names, classes)
+        return ""
+    found = head_to_start_from(path, names, there[0], classes, bool(getattr(task.cfg, "keep_head", False)))
+    if found.rows is not None:
+        weights.update(in_order(weights, axes, found.rows))
+        return found.told
+    own = model.state_dict()
+    for one in [one for one in own if one in axes or one.startswith(f"{HEADS}{name}.")]:
+        weights[one] = own[one].detach().cpu().clone()
+    return found.told
+
+
+def tell_of_head(trainer: Trainer, told: str | None) -> None:
+    """Tells how the head of a run begins.
+
+    Args:
+        told: from :func:`prepare_head`; ``None``: the run has read no checkpoint, but its model may have a
+            head from a folder.
+    """
+    told = getattr(trainer.get_model(), "head_told", "") if told is None else told
+    if told and trainer.is_data_parallel_master:
+        logger.info(told)
+
+
+def _same_sizes(head: dict[str, Tensor], model: nn.Module) -> bool:
+    own = model.state_dict()
+    return all(name in own and own[name].shape == one.shape for name, one in head.items())
+
+
+def _check_resumed(path: str, names: list[str], classes: list[str]) -> None:
+    """The optimizer's state has the old order, too, so a run never goes on in another one."""
+    if names and rows_of(classes, names) != list(range(len(names))):
+        raise DataError(
+            f"{path}: its run has the classes {shown(names)}, in this order, and the data {shown(classes)}, "
+            "so it can't resume. Prepare the data with the same training file, or pass --finetune-from-model "
+            f"{path} with an empty --save-dir, to start from its weights"
+        )
