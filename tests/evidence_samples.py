@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hf_encoders import save_encoder
+from hf_encoders import save_encoder, save_tokenizer
 from support import VOCABULARY
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,8 +48,9 @@ sys.exit(fill.main())
 
 
 def write_small_encoder(folder: Path) -> Path:
-    """A tiny untrained BERT in Hugging Face's layout."""
+    """A tiny untrained BERT in Hugging Face's layout, which can be converted as well."""
     save_encoder(folder, "bert", VOCABULARY, max_position_embeddings=512)
+    save_tokenizer(folder, "bert", [*VOCABULARY, "it", "has", "words"])  # converting wants one for each row
     return folder
 
 

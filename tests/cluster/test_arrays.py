@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from evidence_samples import write_evidence_data, write_small_encoder
+from evidence_samples import small_program, write_evidence_data, write_small_encoder
 from jobs import GLUE, NO_DECAY, NO_GPUS, SCRIPT, SMALL, WORDS, Job
 from private_cluster import Cluster
 from recipes import EXAMPLES, ROOT, SMOOTH, run_py, tiny_data
@@ -106,43 +106,25 @@ def test_documents_for_questions_as_an_array(
     assert set(wrong.end().split()) == {"FAILED"} and "error: 3 files want --array=0-2" in wrong.log()
 
 
-GRID = f"""
-import sys
-sys.path[:0] = [{str(EXAMPLES)!r}, {str(EXAMPLES / "evidence")!r}]
-import splits, dataclasses
-splits.TRAINED, splits.ATTACKED, splits.TESTED = 40, 10, 100
-splits.GRID.update(updates=6, word_seeds=1, radii=[0.02])
-task = dataclasses.replace(splits.TASKS["movie-reviews"], dev=20)
-splits.TASKS.clear()
-splits.TASKS["movie-reviews"] = task
-import fill, grid
-cells = [grid.Cell("movie-reviews", name, 0, seed) for name in ("standard", "freelb") for seed in (1, 2)]
-grid.cells = lambda records: cells
-sys.exit(fill.main())
-"""
-
-
 def test_the_evidence_run_as_an_array(cluster: Cluster, submit: Submit, tmp_path: Path) -> None:
     """A small grid, with its real commands: each cell once, in one file of records."""
     data = write_evidence_data(tmp_path / "data")
     out = tmp_path / "out"
     out.mkdir()
     encoder = write_small_encoder(tmp_path / "small")
-    (encoder / "conversion.json").write_text('{"source_sha256": {"model": "1"}}')
-    (out / "encoder").symlink_to(encoder)
+    (out / "minilm").symlink_to(encoder)
     (out / "reviews").symlink_to(data / "reviews")
-    (tmp_path / "fill.py").write_text(GRID)
+    more = "every = grid.cells()\ngrid.cells = lambda: [one for one in every if one.task == 'movie-reviews']"
+    (tmp_path / "fill.py").write_text(small_program(encoder, more))
     line = f"{sys.executable} {tmp_path}/fill.py {data} {out} --records {tmp_path}/records"
     job = submit("--array=0-1", f"--wrap={line}")
     assert set(job.end(600).split()) == {"COMPLETED"}
     lines = (tmp_path / "records" / "movie-reviews.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
-    names = [record["name"] for record in records]
-    assert len(names) == len(set(names)) == 4
-    attacked = sorted(record["name"] for record in records if record["word_attacks"])
-    assert attacked == ["movie-reviews-freelb-0-1", "movie-reviews-standard-0-1"]
+    assert len({record["name"] for record in records}) == len(records) == 7
+    assert {record["method"] for record in records if record["word_attacks"]} == {"standard", "freelb"}
     logs = [log.read_text() for log in job.logs.glob("*.log")]
-    assert sum(log.count("4 of 4 cells are done") for log in logs) >= 1
+    assert sum(log.count("7 of 7 cells are done") for log in logs) >= 1
 
 
 def test_a_sweep_by_hydras_submitit_launcher(

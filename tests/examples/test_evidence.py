@@ -507,13 +507,14 @@ def test_records_of_another_design_precision_or_cell_are_refused(tmp_path: Path)
     assert found["scores"]["valid"] == {"rows": 9, "accuracy": 50.0, "loss": math.inf}, "NaN"
 
 
+@pytest.mark.usefixtures("small")
 def test_a_run_does_not_go_on_with_other_records_or_weights(data: Path, out: Path) -> None:
     (out.parent / "records").mkdir()
     (out.parent / "records" / "CoLA.jsonl").write_text(json.dumps(record_of(COLA)) + "\n")
     done = run_command(*command(data, out, "--precision", "fp32"))
     assert done.returncode == 2 and "precision 'bf16', not 'fp32'" in done.stderr, done.stderr
     program = out.parent / "fill.py"
-    program.write_text(program.read_text().replace("'sha256': '", "'sha256': '0"))
+    program.write_text(program.read_text().replace('"sha256": \'', '"sha256": \'0'))
     done = run_command(*command(data, out))
     assert done.returncode == 2 and "minilm/model.safetensors: its SHA-256 is not that of" in done.stderr
     assert "Traceback" not in done.stderr and not (out / "made").exists()

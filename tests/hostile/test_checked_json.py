@@ -51,15 +51,14 @@ def cell(folder: Path, content: bytes) -> Any:
 
 
 EPOCH = {"loss": 0.5, "mcc": 0.25}
-CELL = grid.Cell("CoLA", "pgd", 1, 2)
+CELL = grid.Cell("minilm", "CoLA", 1000, "freelb", 1e-4, 11)
 READERS: dict[str, tuple[Callable[[Path, bytes], Any], str, dict[str, Any]]] = {
     "counts": (counts, "train.json", {"rows": 3, "tokens": 9, "unknown": 0, "replaced": 0}),
     "evidence": (evidence, "CoLA.jsonl:1", {
-        "name": CELL.name, "task": "CoLA", "method": "pgd", "setting": 1, "seed": 2,
-        "options": CELL.options(), "design": grid.GRID["design"], "precision": "bf16", "encoder": "01",
-        "commit": "a", "device": "cpu", "torch": "2", "machine": "a", "updates": 6, "starts": 1,
-        "cpu_seconds": 2, "after_cpu_seconds": 1, "peak_mib": 900.5, "scores": {"test": EPOCH},
-        "attacks": {"0.01": {"rows": [25], "right": [20]}},
+        "name": CELL.name, "encoder": "minilm", "task": "CoLA", "rows": 1000, "method": "freelb", "lr": 1e-4,
+        "seed": 11, "options": CELL.options(), "design": grid.GRID["design"], "precision": "bf16",
+        "commit": "a", "torch": "2", "machine": "a", "updates": 6, "starts": 1, "cpu_seconds": 2,
+        "after_cpu_seconds": 1, "peak_mib": 900.5, "scores": {"test": EPOCH}, "attacked": "01",
         "word_attacks": {"textfooler": {"right": "01", "queries": 3.5}},
     }),
     "cell": (cell, "pgd-fp32-single.json", {
@@ -69,7 +68,7 @@ READERS: dict[str, tuple[Callable[[Path, bytes], Any], str, dict[str, Any]]] = {
 NUMBERS = {
     "counts": ["rows", "tokens", "unknown", "replaced"],
     "evidence": [
-        "setting", "seed", "updates", "starts", "cpu_seconds", "after_cpu_seconds", "peak_mib",
+        "rows", "lr", "seed", "updates", "starts", "cpu_seconds", "after_cpu_seconds", "peak_mib",
     ],
     "cell": ["distance"],
 }  # fmt: skip
