@@ -58,7 +58,7 @@ class Block:
 
     @property
     def is_complete(self) -> bool:
-        return self.seeds == self.about["seeds"]
+        return bool(self.seeds == self.about["seeds"])
 
     def trained(self, arm: str, task: str, seed: int) -> list[Record]:
         """The trainings of an arm, that at the default rate first."""
