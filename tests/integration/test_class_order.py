@@ -410,3 +410,23 @@ def test_train_tells_how_the_head_begins(root: Path, tmp_path: Path) -> None:
         assert len(lines) == 1 and lines[0].startswith(f"{root / 'unnamed'}: {told}")
         saved = torch.load(tmp_path / str(k) / "checkpoint_last.pt", weights_only=False)["cfg"]
         assert saved["task"]["keep_head"] is bool(more)
+
+
+def test_fairseqs_own_task_goes_by_the_names_in_its_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose checkpoint has none: without that folder they are unknown."""
+    caplog.set_level("INFO")
+    data = write_task(tmp_path / "data", classes=3)
+    first = build(train_args(data, None, "standard", "--no-save-optimizer-state", classes=3))
+    first.trainer.save_checkpoint(str(tmp_path / "a.pt"), {"train_iterator": {"epoch": 1}})
+    other = write_task(tmp_path / "other", classes=3)
+    (other / "label" / "dict.txt").write_text("1 1\n2 1\n0 1\n")
+    args = train_args(other, None, "standard", "--finetune-from-model", str(tmp_path / "a.pt"), classes=3)
+    assert torch.equal(output_of(start(args)), output_of(first)[[1, 0, 2]])  # of 2, 1, 0
+    shutil.rmtree(data)
+    caplog.clear()
+    assert output_of(start(args)).std() < 0.2
+    assert heads_told(caplog)[0].startswith(
+        f"{tmp_path}/a.pt: the head begins anew: its classes (3 without n"
+    )
