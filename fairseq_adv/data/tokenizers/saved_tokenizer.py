@@ -58,7 +58,8 @@ def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
 
 
 def files_of_saved_tokenizer(folder: Path) -> list[Path]:
-    """The files of a tokenizer that was saved with somebody's data, for :func:`copy_own`; others are not its.
+    """The files of a tokenizer that was saved with somebody's data, by their known names, to be copied by
+    :func:`fairseq_adv.data.io.copy_own`.
 
     Raises:
         DataError: the folder or one of them is a link, or one is too large.
