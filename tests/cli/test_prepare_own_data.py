@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from glue_recipe import written
@@ -97,14 +95,10 @@ def test_trec_s_lines_in_latin_1(classification: CommandMain, encoder: Path, tmp
 def test_a_data_set_of_the_hub(
     classification: CommandMain, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Rows(list):  # type: ignore[type-arg]
-        features: dict[str, Any] = {}
-
-    rows = Rows({"text": f"a {number}", "label": number % 2} for number in range(10))
-    library: Any = ModuleType("datasets")
-    splits = {"plain": {"train": rows, "test": rows}}
-    library.load_dataset = lambda name, config, **_: splits[config]
-    monkeypatch.setitem(sys.modules, "datasets", library)
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.Dataset.from_list([{"text": f"a {number}", "label": number % 2} for number in range(10)])
+    splits = {"plain": datasets.DatasetDict(train=rows, test=rows)}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, **_: splits[config])
     words = ["--dataset", "news", "--config", "plain", *COLUMNS, "--encoder", encoder, tmp_path / "out"]
     assert "(train 9, valid 1, test 10)" in classification(*words).stdout
     monkeypatch.setitem(sys.modules, "datasets", None)

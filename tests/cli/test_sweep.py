@@ -27,6 +27,7 @@ from fairseq_adv.cli import verb_parser
 from fairseq_adv.cli.script import sigterm_as_ctrl_c
 from fairseq_adv.cli.sweep import _run_to_its_end, command, embedding_norm, settings
 from fairseq_adv.cli.train_command import TrainOptions
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
@@ -167,7 +168,7 @@ def test_a_hugging_face_folder_as_it_is(tmp_path: Path) -> None:
 
 def test_its_folder_needs_no_model_args(tmp_path: Path) -> None:
     save_encoder(tmp_path / "encoder", "bert")
-    with pytest.raises(FileNotFoundError, match=r"gone/input0/dict\.txt"):
+    with pytest.raises(DataError, match=r"gone/input0/dict\.txt: no such file"):
         embedding_norm(tmp_path / "gone", tmp_path / "encoder")
 
 
