@@ -90,8 +90,10 @@ class Numbers:
         return text if self.items else int(text) if self.whole else float(text)
 
     def _has_one(self, value: Any) -> bool:
-        if isinstance(value, bool) or not isinstance(value, int if self.whole else (int, float)):
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
+        if self.whole and not (isinstance(value, int) or value.is_integer()):
+            return False  # 800.0 is what ${lr_scheduler.total_num_update} gives in a yaml
         if isinstance(value, int) and abs(value) >= _TOO_LARGE:
             return False
         is_in = self.least <= value <= self.most and self.above < value < self.below

@@ -10,6 +10,7 @@ from typing import Any
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from omegaconf import DictConfig, OmegaConf
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat.option_numbers import OF_FAIRSEQ, Numbers, declared_by, odd_numbers
@@ -28,6 +29,8 @@ def check_run(cfg: Any) -> None:
         return
     for part, (kind, config_class) in kinds.items():
         options = cfg.get(part)
+        if isinstance(options, DictConfig):  # without what is missing, which is for fairseq to tell
+            options = {name: options[name] for name in options if not OmegaConf.is_missing(options, name)}
         if options is not None and not isinstance(options, str):
             _refuse_odd(options, declared_by(part, kind, config_class))
 

@@ -627,7 +627,7 @@ def test_torchrun_passes_sigusr1_on_and_gives_workers_time_to_save(monkeypatch: 
     [
         (["--adv-steps", "0"], "--adv-steps 0: pass 1 or more"),
         (["--num-classes", "3"], "--num-classes 3, but "),
-        (["--valid-subset", "dev"], "could not find dataset: "),
+        (["--valid-subset", "dev"], "input0/dev.idx: no such file. Was the folder"),
         (["--encoder-layers", "3"], "Cannot load model parameters from checkpoint"),
         (["--workers", "2", "--adv-steps", "0"], "--adv-steps 0: pass 1 or more"),
     ],
