@@ -65,7 +65,7 @@ def write_evidence_data(folder: Path) -> Path:
     for name in ("reviews", "glue/CoLA", "attack"):
         (folder / name).mkdir(parents=True)
     for split, rows in (("train", 130), ("valid", 30), ("test", 130)):
-        lines = [f"{words(rng, 9)},{('negative', 'positive')[i % 2]}\n" for i in range(rows)]
+        lines = [f"{words(rng, 6 + i % 7)},{('negative', 'positive')[i % 2]}\n" for i in range(rows)]
         (folder / "reviews" / f"{split}.csv").write_text("text,label\n" + "".join(lines))
     for split, rows in (("train", 200), ("dev", 20)):
         lines = [f"src{i}\t{rng.integers(2)}\t\t{words(rng, 4)}\n" for i in range(rows)]
