@@ -220,9 +220,15 @@ def test_a_corpus(
     assert SAID in done.stderr and MORE in done.stderr
 
 
-@pytest.mark.parametrize("read", [read_regents, read_columns])
-def test_the_other_files_of_lines(read: Callable[[Path], object], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"a.csv:1: the line has {SAID}.*{MORE}"):
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (read_regents, f"a.csv:1: the line has {SAID}.*{MORE}"),
+        (read_columns, "a.csv: has 3072 MiB, and no file"),
+    ],
+)
+def test_the_other_files_of_lines(read: Callable[[Path], object], message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
         read(sparse(tmp_path / "a.csv"))
 
 
