@@ -114,12 +114,17 @@ def reordered(data: Path, folder: Path, names: Sequence[str]) -> Path:
     found = [line.rsplit(" ", 1)[0] for line in lines]
     assert found == NAMES
     (folder / "label" / "dict.txt").write_text("".join(f"{lines[found.index(one)]}\n" for one in names))
+    write_labels(folder, data, [names.index(name) for name in NAMES])
+    return folder
+
+
+def write_labels(folder: Path, data: Path, numbers: Sequence[int]) -> None:
+    """The labels of a data folder with another number for each class."""
     for split in ("train", "valid"):
         old = data_utils.load_indexed_dataset(str(data / "label" / split), None)
-        ids = [[names.index(NAMES[int(row[0]) - 4]) + 4, 2] for row in old]  # after fairseq's own four
+        ids = [[numbers[int(row[0]) - 4] + 4, 2] for row in old]  # after fairseq's own four
         lengths = np.full(len(ids), 2, dtype=np.int64)
         write_indexed(folder / "label" / split, [(np.array(ids, dtype=np.int64).reshape(-1), lengths)], 7)
-    return folder
 
 
 def arguments(encoder: Path, data: Path, *words: str, save: Path | None = None) -> list[str]:
@@ -245,6 +250,7 @@ def test_a_checkpoint_of_other_classes_lends_no_head(
     for k, names in enumerate((["a", "b", "neutral"], ["contradiction", "entailment"])):
         data = Path(shutil.copytree(root / f"data-{path}", tmp_path / str(k)))
         (data / "label" / "dict.txt").write_text("".join(f"{name} 1\n" for name in names))
+        write_labels(data, root / f"data-{path}", [0, 1, len(names) - 1])
         words = ["--finetune-from-model", str(trained / f"{path}.pt"), "--num-classes", str(len(names))]
         caplog.clear()
         run = start(arguments(by_path(root / f"known-{path}", path), data, *words))

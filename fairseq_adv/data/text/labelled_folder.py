@@ -27,7 +27,7 @@ from fairseq_adv.data.workspace import Prepared
 
 _CHUNK_ROWS = 1000
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
-_AGAIN = "Was the folder copied only in part, or has it no such split? Prepare it again."
+_AGAIN = "Was the folder copied only in part? Prepare it again."
 
 
 # ---- writing

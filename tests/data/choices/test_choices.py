@@ -182,7 +182,7 @@ def test_a_bad_regents_row_is_named(tmp_path: Path, row: str, message: str) -> N
 def test_regents_needs_its_columns_and_utf_8(tmp_path: Path) -> None:
     path = tmp_path / "train.csv"
     path.write_text("questionID,question\n1,x\n")
-    with pytest.raises(DataError, match=r"train.csv:2: no column 'AnswerKey'"):
+    with pytest.raises(DataError, match=r"train.csv:1: no column 'AnswerKey'"):
         read_regents(path)
     path.write_bytes((HEADER + "\nx,1,1,A,1,0,caf").encode() + b"\xe9 (A) a (B) b\n")
     with pytest.raises(DataError, match=r"train.csv:2: not UTF-8"):
