@@ -39,7 +39,7 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/training/restart.py",
-        "option.follow(amp, _path(trainer), trainer.cfg.common)",
+        "option.follow(amp, checkpoint_path(trainer), trainer.cfg.common)",
         "pass",
         "tests/integration/test_precision.py::test_a_checkpoint_without_the_option_is_followed_too",
         "a restart on another processor does not keep the precision",
