@@ -145,7 +145,8 @@ def test_special_tokens_that_no_file_names(own: dict[str, Path], tmp_path: Path,
 def test_masked_words_need_a_mask_token(own: dict[str, Path], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(own["bert"], tmp_path / "bert"))
     without_mask_token(folder)
-    task = SimpleNamespace(predicts_masked_words=True, source_dictionary=HFTokenizer(folder).dictionary)
+    words = HFTokenizer(folder).dictionary
+    task = SimpleNamespace(cfg=None, predicts_masked_words=True, source_dictionary=words)
     task.source_dictionary.add_symbol("<mask>")
     args = SimpleNamespace(hf_model=str(folder))
     with pytest.raises(DataError, match="bert: its tokenizer has no mask token, which this task needs"):
