@@ -17,7 +17,7 @@ _BAR = re.compile(r"(\r?)(.*?)(\r?)", re.DOTALL)
 _MOVES = re.compile(r"(\x1b\[A)+")
 
 
-_LONGEST, _HEAD, _TAIL = 1200, 800, 300  # characters
+_LONGEST, _HEAD, _TAIL = 900, 600, 250  # characters
 _RUN = re.compile(r"[^\s/]{200,}")  # not a path
 
 
