@@ -32,7 +32,7 @@ def check_run(cfg: Any) -> None:
         if isinstance(options, DictConfig):  # without what is missing, which is for fairseq to tell
             options = {name: options[name] for name in options if not OmegaConf.is_missing(options, name)}
         declared = declared_by(part, kind, config_class)
-        if isinstance(options, Namespace):  # as it came from the command line
+        if isinstance(options, Namespace) and part != "model":  # its ${…} are texts on a command line
             options = dict(_as_numbers(options, declared))
         if options is not None and not isinstance(options, str):
             _refuse_odd(options, declared)
