@@ -118,14 +118,6 @@ def test_a_part_that_may_not_end_in_time_is_left_for_the_next_call(day: Day) -> 
     assert ran(day()) == ["modes-single", "peers-large-bf16", "peers-large-fp16"]
 
 
-@pytest.mark.slow
-def test_a_part_is_ended_when_time_is_up_and_begins_again(day: Day) -> None:
-    done = day("--minutes", "9", "--tiny", SECONDS="538", SLOW="peers.py")  # two seconds
-    assert (done.returncode, ran(done)) == (1, ["peers-tiny"])
-    assert "out of time" in done.stdout and "not done: tests peers-tiny profile modes-tiny" in done.stdout
-    assert ran(day("--tiny")) == ["tests", "peers-tiny", "profile", "modes-tiny"]
-
-
 def test_what_failed_is_named_and_tried_again_only_when_asked(day: Day) -> None:
     done = day("--tiny", FAILS="gpu_profile.py")
     assert done.returncode == 1 and "failed: profile;" in done.stdout and "broken" in done.stdout
@@ -133,14 +125,6 @@ def test_what_failed_is_named_and_tried_again_only_when_asked(day: Day) -> None:
     done = day("--tiny")
     assert (done.returncode, ran(done)) == (1, [])
     assert ran(day("--tiny", "--again")) == ["profile"]
-
-
-def test_a_damaged_file_of_results_is_not_overwritten(day: Day) -> None:
-    day.out.mkdir()
-    (day.out / "gpu-day.tar.gz").write_bytes(b"half")
-    done = day("--tiny")
-    assert done.returncode == 2 and "gpu-day.tar.gz: cannot be unpacked; delete it" in done.stderr
-    assert (day.out / "gpu-day.tar.gz").read_bytes() == b"half"
 
 
 # --- as on a machine without network

@@ -43,43 +43,6 @@ def row(text: str, *begin: str) -> list[str]:
     return [field.strip() for field in lines[0].split("|")[3:-1]]
 
 
-@pytest.mark.slow  # test_cells_on_the_emulated_gpu runs and compares two
-def test_cells_run_once_and_a_broken_method_fails(
-    tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Right; run again (nothing to do); with a step length unlike its reference, refused; put right."""
-    out = tmp_path / "out"
-    done = main(out, *ONE)
-    assert done.returncode == 0, done.stderr
-    result = kept(out, "yopo-fp32-update-freq")
-    assert result["state"] == "ok" and 0 < result["distance"] <= 1e-5
-    assert "--update-freq 2" in result["command"][0] and "--criterion yopo" in result["command"][0]
-    assert kept(out, "yopo-fp32-single")["state"] == "reference"
-    assert row(done.stdout, "fp32", "`--update-freq 2`")[4] == "✓"
-    assert row(done.stdout, "fp32", "1 process")[:5] == ["not yet run"] * 4 + ["reference"]
-
-    with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["mode_runs"].Runs, "_train", None)
-        again = main(out, *ONE)
-    assert (again.returncode, again.stdout) == (0, done.stdout)
-
-    (out / "cells" / "yopo-fp32-update-freq.json").unlink()
-    methods = sys.modules["mode_cells"].METHODS
-    with monkeypatch.context() as patch:
-        patch.setitem(methods, "yopo", {**methods["yopo"], "adv_lr": 0.2})
-        patch.setitem(methods, "freeat", {**methods["freeat"], "no_adv_share_dropout": True})
-        wrong = main(out, *ONE)
-        refused = main(out, "--methods", "freeat", "--precisions", "fp32", "--modes", "single")
-    assert wrong.returncode == 1
-    assert "from the reference's" in kept(out, "yopo-fp32-update-freq")["why"]
-    assert row(wrong.stdout, "fp32", "`--update-freq 2`")[4] == "failed [1]"
-    assert refused.returncode == 0
-    assert "[1] error: --no-adv-share-dropout" in refused.stdout
-    assert main(out, *ONE).returncode == 1  # a failed cell is left as it is
-    assert main(out, *ONE, "--again").returncode == 0
-    assert not list(out.glob("run-*"))
-
-
 @pytest.mark.slow  # the updates: tests/gpu
 @pytest.mark.skipif(not POSSIBLE, reason="needs torch 2.4 or newer, and no GPU")
 @pytest.mark.parametrize(
@@ -162,44 +125,6 @@ def test_the_table_of_cells_from_two_machines(tmp_path: Path, main: ScriptMain) 
     assert states["pgd-fp16-layerdrop"] == "not yet run (needs a GPU)"
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--into", "no-markers"], "no-markers: the lines <!-- mode matrix: begin -->"),
-        (["--list"], "standard-fp16-single.json: not JSON"),
-    ],
-)
-def test_mistakes_are_told(
-    tmp_path: Path, main: ScriptMain, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("no-markers").write_text("text\n", encoding="utf-8")
-    if words == ["--list"]:
-        Path("cells").mkdir()
-        Path("cells/standard-fp16-single.json").write_text("{", encoding="utf-8")
-    done = main(".", "--precisions", "fp16", *words)
-    assert done.returncode == 2 and told in done.stderr
-
-
-def test_on_a_gpu_what_a_cpu_has_run_is_open(tmp_path: Path, main: ScriptMain) -> None:
-    module, runs = main.module, sys.modules["mode_runs"]
-    cells = sys.modules["mode_cells"].all_cells()
-    for name, cuda in (("standard-fp32-single", True), ("freelb-fp32-single", False)):
-        path = tmp_path / "cells" / f"{name}.json"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(json.dumps({"cuda": cuda, "state": "ok", "device": "", "torch": ""}))
-    cpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(False, 0, "CPU", ""), 1), False)
-    gpu = module.open_cells(cells, runs.Runs(tmp_path, runs.Machine(True, 1, "H200", ""), 1), False)
-    methods = len(sys.modules["mode_cells"].METHODS)
-    assert len(cpu) == 4 * 5 * methods - 2 and len(gpu) == 5 * 6 * methods - 1
-    assert not {cell.precision for cell in cpu} & {"amp", "fp16"} and "amp-bf16" not in {
-        c.precision for c in gpu
-    }
-    assert {cell.name for cell in set(gpu) - set(cpu) if cell.precision == "fp32" and cell.workers == 1} == {
-        "freelb-fp32-single"
-    }
-
-
 @pytest.mark.timing
 def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -> None:
     """The first would wait for ever; what is told is the error of the second, or that the time is over."""
@@ -217,45 +142,3 @@ def test_a_process_that_fails_ends_the_other(tmp_path: Path, main: ScriptMain) -
     with pytest.raises(module.RunFailed, match="stopped"):
         module.run_side_by_side([sleep], logs, 60, stop)
     assert time.monotonic() - begin < 50
-
-
-@pytest.mark.parametrize(
-    ("log", "line"),
-    [
-        ("a\n[rank1]: torch.AcceleratorError: CUDA error\nmore\n", "torch.AcceleratorError: CUDA error"),
-        ("ValueError: first\nValueError: second\n[W] left over\n", "ValueError: second"),
-        ("ValueError: first\nerror: --a is wrong\n", "error: --a is wrong"),
-        ("something\nSegmentation fault\n", "Segmentation fault"),
-        ("", "ended with exit status 7 and no output"),
-    ],
-)
-def test_the_line_of_an_error(main: ScriptMain, log: str, line: str) -> None:
-    assert sys.modules["mode_runs"].error_line(log, 7) == line
-
-
-def test_cells_multiply_in_fp32_on_a_gpu_too(tmp_path: Path, main: ScriptMain) -> None:
-    """Cells of fp32 agree within 1e-4, and TF32 rounds to 5e-4: the driver's switch keeps it off."""
-    words = [sys.executable, "-c", "import os; print(os.environ['NVIDIA_TF32_OVERRIDE'])"]
-    sys.modules["mode_runs"].run_side_by_side([words], [tmp_path / "log"], 60, threading.Event())
-    assert (tmp_path / "log").read_text() == "0\n"
-
-
-def test_only_one_thread_reads_a_checkpoint(main: ScriptMain, monkeypatch: pytest.MonkeyPatch) -> None:
-    """fairseq replaces a function of omegaconf meanwhile: of two cells that end together one failed."""
-    both, seen = threading.Event(), threading.Semaphore(1)
-
-    def read(path: str) -> dict[str, Any]:
-        if not seen.acquire(blocking=False):
-            both.set()
-        both.wait(0.3)
-        seen.release()
-        return {"model": {}}
-
-    monkeypatch.setattr("fairseq.checkpoint_utils.load_checkpoint_to_cpu", read)
-    runs = sys.modules["mode_runs"]
-    threads = [threading.Thread(target=runs.trained_weights, args=(Path("checkpoint"),)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not both.is_set()

@@ -41,11 +41,6 @@ def test_the_share_of_the_gpu_is_that_of_its_kernels_and_counted_once(main: Scri
     assert text[-2:] == ["| `cudaStreamSynchronize` | 7 | 4.00 |", "| `aten::mm` | 40 | 3.00 |"]
 
 
-def test_the_name_of_the_time_before_torch_2_4(main: ScriptMain) -> None:
-    old = SimpleNamespace(key="gemm", count=1, device_type="DeviceType.CUDA", self_cuda_time_total=2000.0)
-    assert main.module.gpu_ms(old) == 2.0
-
-
 @pytest.mark.slow
 def test_an_update_on_this_machine_and_its_trace(main: ScriptMain, tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
@@ -56,8 +51,3 @@ def test_an_update_on_this_machine_and_its_trace(main: ScriptMain, tmp_path: Pat
     assert "GPU" not in done.stdout and "| `aten::mm` |" in done.stdout
     names = {one.get("name") for one in json.loads(trace.read_text())["traceEvents"]}
     assert {"aten::mm", "aten::embedding"} <= names
-
-
-def test_a_mistake_is_named(main: ScriptMain) -> None:
-    done = main("random:2")
-    assert (done.returncode, done.stderr) == (2, "error: random:2: pass random:TOKENS with 4 or more\n")
