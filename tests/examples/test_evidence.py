@@ -8,11 +8,9 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -398,27 +396,6 @@ def test_what_ends_it_ends_its_workers_and_their_children(data: Path, out: Path,
         assert "Traceback" not in errors
 
 
-@pytest.mark.slow
-def test_it_stops_after_its_minutes(worker: fill.Worker, data: Path, out: Path) -> None:
-    """In the middle of a command, and before a cell."""
-    (out / "behave.sh").write_text("sleep 600 & echo $! >pid; wait\n")
-    worker.end = time.monotonic() + 1
-    with pytest.raises(fill.TimeIsUp):
-        worker.make(COLA)
-    assert not (out / "pid").is_file() or not is_alive(int((out / "pid").read_text()))
-    assert not worker.make_next() and len(made(out)) <= 1
-    program = out.parent / "fill.py"
-    program.write_text(program.read_text().replace("sys.exit(", "fill.MINUTE = 0\nsys.exit("))
-    done = run_command(*command(data, out, "--jobs", "2", "--stop-after", "1"))
-    assert done.returncode == 0 and f"0 of {CELLS} cells" in done.stdout, done.stdout + done.stderr
-
-
-@pytest.mark.slow
-def test_missing_data_are_named(tmp_path: Path) -> None:
-    done = run_command(str(EVIDENCE / "run.sh"), "nowhere", str(tmp_path / "out"))
-    assert done.returncode == 2 and "nowhere/attack/counterfitted_neighbors.json: no such file" in done.stderr
-
-
 def test_a_real_cell(data: Path, encoder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains, measures and attacks with the real commands, in a program of its own."""
     shutil.rmtree(out / "converted")
@@ -468,21 +445,6 @@ def check_the_measuring(ours: Any) -> None:
     ]
     stays = "".join(f"{one:.0f}" for one in singly)
     assert measure.under_attack(ours, 0.0015, 10, 1) == stays and 0 < stays.count("1") < 10
-
-
-def test_a_row_counts_if_it_stays_right_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second attack starts at a random point, the first at the text; both have the radius."""
-    hows: list[Attack] = []
-
-    def attack(_: Any, objective: Any, __: Any, how: Attack) -> None:
-        hows.append(how)
-        objective.right[how.seed + 1 : how.seed + 3] = True
-
-    monkeypatch.setattr(measure, "attack", attack)
-    task = SimpleNamespace(dataset=lambda _: range(5))
-    ours: Any = SimpleNamespace(task=task, model=None, objective=None, batches=lambda *_: [])
-    assert measure.under_attack(ours, 0.02, 10, 2) == "00100"
-    assert [(one.epsilon, one.start, one.seed) for one in hows] == [(0.02, 0, 0), (0.02, 0.02, 1)]
 
 
 # --- records that are not of this grid

@@ -13,7 +13,7 @@ from types import ModuleType
 import pytest
 import torch
 import torch.nn.functional as F
-from support import batch, build, fairseq_train, load_script, train_args, without_matplotlib, write_task
+from support import batch, build, fairseq_train, load_script, train_args, write_task
 
 from fairseq_adv.evaluation.run_logs import VALID, log_lines
 from fairseq_adv.evaluation.trained import load
@@ -194,13 +194,3 @@ def test_mistakes_are_told(
     assert run(figures, monkeypatch, *words) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ") and message in last and not list(tmp_path.glob("*.csv"))
-
-
-def test_without_matplotlib_the_csv_is_written(
-    trained: Path, tmp_path: Path, figures: ModuleType, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
-    without_matplotlib(monkeypatch)
-    assert run(figures, monkeypatch, "log", trained / "measured", tmp_path / "f") == 0
-    assert "note: no figure was drawn: that needs matplotlib" in capsys.readouterr().err
-    assert len(rows(tmp_path / "f")) == 4 and not (tmp_path / "f.png").exists()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
-from recipes import EXAMPLES, SMOOTH, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
-from support import PLUGIN, command, launched, run_command, slow, weights
+from recipes import EXAMPLES, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
+from support import PLUGIN, command, run_command, slow
 
 Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]
@@ -126,12 +126,6 @@ def test_a_converted_encoders_yaml_is_a_choice_of_a_recipe(tmp_path: Path) -> No
     assert model.max_positions == 64 and model.dropout == 0.1  # the recipe's other keys stay
 
 
-def test_a_schedule_that_was_not_chosen_is_told(tmp_path: Path, encoder: Encoder) -> None:
-    words = [tiny_data(tmp_path, "glue"), encoder("glue"), tmp_path / "save", "--dry-run"]
-    assert run_py("glue", *words).stderr == "note: without glue=… the schedule is that of glue=rte\n"
-    assert not run_py("glue", *words, "glue=mrpc").stderr
-
-
 # --- what is refused
 
 
@@ -199,18 +193,6 @@ def test_a_mistake_is_named(places: dict[str, str], words: str, message: str) ->
     assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
-def test_only_the_later_stages_of_arc_ask_for_the_checkpoint_of_the_one_before(
-    places: dict[str, str], tmp_path: Path
-) -> None:
-    words = [places["arc"], places["arc_encoder"], tmp_path]
-    start = f"{places['arc_encoder']}/model.pt"
-    assert value(shown("race", *words), "checkpoint.finetune_from_model") == start
-    for stage in ("union", "arc"):
-        own = shown(stage, *words, f"checkpoint.finetune_from_model={start}")
-        assert value(own, "checkpoint.finetune_from_model") == start
-
-
 # --- runs
 
 
@@ -233,46 +215,6 @@ def test_a_stopped_run_goes_on_from_its_last_checkpoint(tmp_path: Path, encoder:
     assert steps == {9}, "freeat: three steps of Adam count as one update"
 
 
-@pytest.mark.slow  # a head that goes on: tasks/test_multiple_choice_tasks.py
-def test_a_stage_of_arc_goes_on_with_weights_and_head_of_the_one_before(
-    tmp_path: Path, encoder: Encoder
-) -> None:
-    """A step of length 0, so that what the stage starts from is what it saves."""
-    before, tiny = tmp_path / "before", [*TINY, "task.max_positions=24"]
-    done = run_py("race", tiny_data(tmp_path, "race"), encoder("race"), before, *tiny)
-    assert "adv_norm" not in numbers(done)["train_inner"][0]
-    done = run_py(
-        "arc", tiny_data(tmp_path, "arc"), encoder("arc"), tmp_path / "after", *tiny,
-        f"checkpoint.finetune_from_model={before}/checkpoint_best.pt", "optimization.lr=[0]",
-        "optimization.max_update=1", "checkpoint.best_checkpoint_metric=accuracy_arc-1",
-    )  # fmt: skip
-    logged = numbers(done)
-    assert "valid_accuracy_arc-1" in logged["valid"][0] and "adv_norm" in logged["train_inner"][0]
-    head = "classification_heads.sentence_classification_head.out_proj.weight"
-    one, other = (
-        torch.load(path)["model"][head]
-        for path in (before / "checkpoint_best.pt", tmp_path / "after" / "checkpoint_last.pt")
-    )
-    start = torch.load(encoder("race") / "model.pt")["model"][head]
-    assert torch.equal(one, other) and not torch.equal(one, start)
-
-
-@pytest.mark.slow
-def test_albert_trains_from_a_converted_encoder_s_sizes(tmp_path: Path, encoder: Encoder) -> None:
-    """The folder's model_args.txt says its sizes, the width of words among them."""
-    folder = shutil.copytree(encoder("albert"), tmp_path / "encoder", ignore=lambda *_: ["data"])
-    (folder / "model_args.txt").write_text(
-        "--arch albert_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
-        "--encoder-attention-heads 2 --encoder-input-dim 128 --max-positions 16\n"
-    )
-    run = ["optimization.max_update=2", "common.cpu=true", "dataset.num_workers=0", "common.log_interval=1"]
-    done = run_py("albert", tiny_data(tmp_path, "albert"), folder, tmp_path / "save", *run)
-    logged = numbers(done)
-    assert [line["num_updates"] for line in logged["train_inner"]] == [1, 2]
-    model = torch.load(tmp_path / "save" / "checkpoint_last.pt")["model"]
-    assert model["encoder.sentence_encoder.input_projection.weight"].shape == (16, 128)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["squad", "ner"])
 def test_spans_and_tags_are_chosen_by_f1(tmp_path: Path, encoder: Encoder, name: str) -> None:
@@ -292,41 +234,6 @@ def test_spans_and_tags_are_chosen_by_f1(tmp_path: Path, encoder: Encoder, name:
     assert logged["train_inner"][0]["adv_ratio"] < 0.02
     best = torch.load(tmp_path / "save" / "checkpoint_best.pt")
     assert "classification_heads.token_head.out_proj.weight" in best["model"]
-
-
-@pytest.mark.slow  # the same curriculum by fairseq-train: integration/test_pretraining_resume.py
-def test_bert_from_scratch_changes_rate_and_method_in_one_run(tmp_path: Path) -> None:
-    """Ten epochs, five rates; VAT from the middle on."""
-    done = run_py(
-        "bert_base", tiny_data(tmp_path, "bert_base"), "-", tmp_path / "save", *ROWS,
-        "optimization.max_update=1000", "dataset.batch_size=2", "optimization.max_epoch=10",
-        "criterion.vat_start_update=9",
-    )  # fmt: skip
-    logged = numbers(done)
-    rates = [epoch["train_mask_prob"] for epoch in logged["train"]]
-    assert rates == [0.05, 0.05, 0.1, 0.1, 0.15, 0.15, 0.2, 0.2, 0.25, 0.25]
-    assert len(logged["train_inner"]) > 12
-    for update, values in enumerate(logged["train_inner"], start=1):
-        assert ("vat_norm_inf" in values) == (update > 9), update
-
-
-@pytest.mark.slow  # two workers, and the command, each have tests of their own
-def test_the_command_as_two_processes(tmp_path: Path, encoder: Encoder) -> None:
-    """The update is that of one process."""
-    smooth = [*SMOOTH, "dataset.batch_size=1"]  # no batch is missing on one of the two
-    words = [tiny_data(tmp_path, "roberta_base"), encoder("roberta_base")]
-    four = ["optimization.update_freq=[4]"]
-    one = run_py("roberta_base", *words, tmp_path / "one", *ROWS, *smooth, *four)
-    assert one.returncode == 0, f"{one.stdout[-2000:]}\n{one.stderr[-4000:]}"
-    line = shown("roberta_base", *words, tmp_path / "two", "--gpus", 2, *ROWS, *smooth)
-    torchrun = launched([command(line[0]), *line[1:]], 2)[:4]
-    done = run_command(*torchrun, command(line[0]), *line[1:])
-    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-    left, right = (weights(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
-    start = weights(encoder("roberta_base") / "model.pt")
-    for name in right:
-        torch.testing.assert_close(right[name], left[name], rtol=0, atol=1e-5)
-    assert any((left[name] - start[name]).abs().max() > 1e-3 for name in left)
 
 
 def test_the_submitit_launcher_takes_the_cluster_yaml() -> None:

@@ -16,7 +16,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from hf_encoders import WORDS, of_transformers, save_encoder
-from support import build, command, run_command, train_args, validate, write_questions, write_task
+from support import build, train_args, validate, write_questions, write_task
 from token_data import write_tags
 
 from fairseq_adv import load
@@ -260,21 +260,6 @@ def test_a_checkpoint_of_other_classes_lends_no_head(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_plain_resume_is_told_nothing_and_changes_nothing(
-    root: Path, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
-) -> None:
-    caplog.set_level("INFO")
-    shutil.copyfile(trained / f"{path}.pt", tmp_path / "checkpoint_last.pt")
-    encoder = by_path(root / f"known-{path}", path)
-    words = ["--no-save", "--save-dir", str(tmp_path)]
-    run = start(arguments(encoder, root / f"data-{path}", *words))
-    saved = torch.load(trained / f"{path}.pt", weights_only=False)["model"]
-    assert heads_told(caplog) == []
-    found = run.model.state_dict()
-    assert all(torch.equal(found[name], one) for name, one in saved.items())
-
-
-@pytest.mark.parametrize("path", PATHS)
 def test_trained_models_are_measured_on_data_of_another_order(
     root: Path, trained: Path, tmp_path: Path, path: str
 ) -> None:
@@ -401,21 +386,6 @@ def test_a_head_with_spectral_norm_goes_by_name(tmp_path: Path) -> None:
     states = torch.randn(4, 16)
     torch.testing.assert_close(after(states), before(states)[:, rows])
     assert torch.equal(after.weight_u, before.weight_u[rows])
-
-
-def test_train_tells_how_the_head_begins(root: Path, tmp_path: Path) -> None:
-    words = [str(root / "data-hf"), "--encoder", str(root / "unnamed"), "--cpu", "--max-update", "1"]
-    words += ["--criterion", "standard", "--disable-validation", "--save-dir"]
-    for k, (more, told) in enumerate([
-        ([], "the head begins anew: its classes (3 without names)"),
-        (["--keep-head"], "the head is taken over, in the data's order"),
-    ]):  # fmt: skip
-        done = run_command(command("fairseq-adv"), "train", *words, str(tmp_path / str(k)), *more)
-        lines = [line for line in done.stdout.splitlines() if told in line]
-        assert done.returncode == 0, done.stderr
-        assert len(lines) == 1 and lines[0].startswith(f"{root / 'unnamed'}: {told}")
-        saved = torch.load(tmp_path / str(k) / "checkpoint_last.pt", weights_only=False)["cfg"]
-        assert saved["task"]["keep_head"] is bool(more)
 
 
 def test_fairseqs_own_task_goes_by_the_names_in_its_data(

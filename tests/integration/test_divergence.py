@@ -19,11 +19,9 @@ from support import (
     build,
     command,
     fairseq_train,
-    launched,
     run_command,
     slow,
     train_args,
-    write_corpus,
     write_questions,
     write_task,
 )
@@ -101,16 +99,6 @@ def test_what_was_saved_stays_and_resumes(data: Path, tmp_path: Path) -> None:
         assert last.read_bytes() == (first or last.read_bytes())
         first = last.read_bytes()
     assert "@ 12 updates)" in done.stdout and 'num_updates": "12"' not in done.stdout
-
-
-@pytest.mark.slow  # that both end, and that rank 0 says why: test_faults.py
-def test_every_worker_ends(data: Path, tmp_path: Path) -> None:
-    args = train_args(data, tmp_path, "standard", *HIGH)
-    done = run_command(*launched([command("fairseq-train"), *args], 2))
-    assert done.returncode == 1
-    (line,) = mistakes(done)
-    assert re.match(rf"\[rank0\]: error: {LOSS}", line)
-    assert "StopIteration" not in done.stderr and not list(tmp_path.glob("*.pt"))
 
 
 def test_the_other_commands(data: Path, tmp_path: Path) -> None:
@@ -230,21 +218,6 @@ def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
         r"1\.\d+\. Train longer, or try another --lr than 0\.01\.$",
         last_line(done),
     )
-
-
-@pytest.mark.slow
-def test_the_first_value_is_kept_over_a_restart(tmp_path: Path) -> None:
-    data = write_corpus(tmp_path / "data", train=48)
-    ends = []
-    # fairseq drops its own meters in a checkpoint of an epoch's end.
-    parts = ([[]], [["--max-update", "7"], []], [["--max-epoch", "1"], []])
-    for name, stops in zip(("straight", "parts", "epochs"), parts):
-        for stop in stops:
-            args = train_args(data, tmp_path / name, "standard", "--lr", "5", *stop, task="masked_lm")
-            done = fairseq_train(*args)
-        ends.append(last_line(done).split("seconds")[1])
-    assert ends[0] == ends[1] == ends[2]
-    assert ends[0].startswith(". The training loss ended above its first value: loss is ")
 
 
 def entropy(counts: list[int]) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 from processors import write_machines
 from support import (
     ADVERSARIAL,
-    command,
     fairseq_train,
     killed_training,
     run_command,
@@ -82,15 +80,6 @@ def test_killed_and_restarted_on_the_other_machine(
     assert is_amp(tmp_path) == (first == "bf16")
 
 
-@pytest.mark.slow
-def test_the_two_precisions_are_not_the_same(straight: dict[str, Path]) -> None:
-    """Else the tests of this file would show nothing."""
-    (left, right) = (end(folder)["weights"] for folder in straight.values())
-    assert any(not torch.equal(left[name], right[name]) for name in left)
-    for name in left:
-        torch.testing.assert_close(left[name], right[name], rtol=0, atol=0.06)
-
-
 @pytest.mark.parametrize("machine", ["bf16,none", slow("none,bf16")])
 def test_rank_0_decides_for_all_workers(
     data: Path, machines: list[str], tmp_path: Path, machine: str
@@ -116,32 +105,6 @@ def test_rank_0_decides_for_all_workers(
     assert_same(ours, theirs, "")
 
 
-@pytest.mark.slow
-def test_fp32_against_a_checkpoint_in_bf16(
-    data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path
-) -> None:
-    """Refused in one line; --allow-changed-options goes on, with the optimizer's state."""
-    shutil.copytree(straight["bf16"], tmp_path / "save")
-    words = [*args(data, tmp_path / "save", machines, "--max-epoch", "3"), "--precision"]
-    done = run_command(command("fairseq-train"), *words, "fp32", PROCESSORS="bf16")
-    assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert (
-        "was made with other options, and this run would resume from it (--amp: True -> False)" in done.stderr
-    )
-    before = end(tmp_path / "save")
-    assert_same(before, end(straight["bf16"]), "")
-    for value, update in (("fp32", 8), ("bf16", 12)):
-        done = fairseq_train(
-            *words, value, "--allow-changed-options", "--max-epoch", str(update // 4 + 1), PROCESSORS="bf16"
-        )
-        assert (
-            f"resumes after update {update} with --amp: {value == 'fp32'} -> {value == 'bf16'}" in done.stdout
-        )
-        assert is_amp(tmp_path / "save") == (value == "bf16")
-    state = end(tmp_path / "save")["optimizer"]["state"]
-    assert {float(one["step"]) for one in state.values()} == {16.0}
-
-
 def test_a_checkpoint_without_the_option_is_followed_too(
     data: Path, machines: list[str], tmp_path: Path
 ) -> None:
@@ -152,18 +115,6 @@ def test_a_checkpoint_without_the_option_is_followed_too(
     fairseq_train(*words, "--amp", "--max-update", "2", PROCESSORS="none")
     fairseq_train(*words, "--precision", "auto", "--max-update", "4", PROCESSORS="none")
     assert is_amp(tmp_path)
-
-
-@pytest.mark.slow
-def test_a_model_to_start_from_does_not_decide(
-    data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path
-) -> None:
-    start = str(straight["bf16"] / "checkpoint_last.pt")
-    for machine, more in (("none", []), ("bf16", []), ("none", ["--reset-optimizer", "--reset-dataloader"])):
-        save = tmp_path / f"{machine}-{len(more)}"
-        how = ["--restore-file" if more else "--finetune-from-model", start, *more, "--max-update", "1"]
-        done = fairseq_train(*args(data, save, machines, *how), PROCESSORS=machine)
-        assert TOLD[machine] in done.stdout and is_amp(save) == (machine == "bf16")
 
 
 SIZES = [
@@ -207,33 +158,3 @@ def test_fairseq_adv_train_refuses_two_precisions(data: Path) -> None:
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
     assert last == "error: --precision fp32 with --fp16: pass only one of them"
-
-
-YAML = """
-common: {{cpu: true, user_dir: {user_dir}}}
-task: {{_name: sentence_prediction, data: {data}, num_classes: 2, init_token: 0, max_positions: 16}}
-criterion: {{_name: standard, precision: {precision}}}
-model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_ffn_embed_dim: 16,
-  encoder_attention_heads: 2, max_positions: 16}}
-dataset: {{batch_size: 4, num_workers: 0}}
-optimizer: {{_name: adam, lr: [0.01]}}
-optimization: {{max_update: 2, lr: [0.01]}}
-lr_scheduler: {{_name: fixed}}
-checkpoint: {{save_dir: {save}}}
-"""
-
-
-@pytest.mark.parametrize(
-    ("value", "machine"), [slow("auto", "bf16"), slow("auto", "none"), slow("bf16", "none")]
-)
-def test_a_yaml_has_the_same_option(
-    data: Path, machines: list[str], tmp_path: Path, value: str, machine: str
-) -> None:
-    text = YAML.format(user_dir=machines[1], data=data, save=tmp_path / "save", precision=value)
-    (tmp_path / "run.yaml").write_text(text)
-    done = run_command(
-        command("fairseq-hydra-train"), "--config-dir", str(tmp_path), "--config-name", "run",
-        f"hydra.run.dir={tmp_path / 'out'}", PROCESSORS=machine,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert is_amp(tmp_path / "save") == ("bf16" in (value, machine))
