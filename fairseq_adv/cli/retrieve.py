@@ -10,7 +10,7 @@ from typing import Any
 from fairseq_adv.data.errors import DataError
 
 from .number_types import count
-from .script import RESUMABLE, VerbParser
+from .script import RESUMABLE, STARTS_OVER, VerbParser
 from .shared_options import add_shared
 
 INDEX = """\
@@ -25,7 +25,7 @@ Examples:
 
 
 def index_options(parser: VerbParser) -> None:
-    parser.describe(INDEX, RESUMABLE)
+    parser.describe(INDEX, STARTS_OVER)
     add = parser.add_argument
     add("corpus", nargs="+", metavar="CORPUS", help="text files, or quoted glob patterns")
     add("out", type=Path, metavar="OUT", help="output folder")
@@ -42,8 +42,6 @@ def index(args: argparse.Namespace) -> None:
     if built.reused:
         print(f"{args.out} is already there and made from these files; nothing to do")
         return
-    if built.continued_at:
-        print(f"resumed after {built.continued_at} sentences")
     print(f"wrote {args.out} ({built.sentences} sentences, segments: {built.segments})")
 
 

@@ -63,27 +63,42 @@ def atomic_write(path: Path, content: Union[str, bytes]) -> None:
 
 
 @contextmanager
-def atomic_folder(out: Path) -> Iterator[Path]:
-    """A scratch folder next to ``out`` that is renamed to it at the end, or removed after an error.
+def atomic_folder(out: Path, replaces: bool = False) -> Iterator[Path]:
+    """An empty folder next to ``out`` that is renamed to it at the end, or removed after an error.
 
-    That of a process that was killed is removed by the next one for the same ``out``; two can't write it at
-    once.
+    What a killed process left is removed by the next one for the same ``out``; two can't write it at once. A
+    link to a folder stays: the folder that it names is written.
 
-    ``out`` is an absolute path that must not exist, or must be an empty folder, or a link to one, which
-    stays. The only visible step is a rename within one file system.
+    Args:
+        replaces: whatever is at ``out``. Otherwise there must be nothing, or an empty folder.
     """
-    target = Path(os.path.realpath(out))
-    with full_disk_named(out):
+    target, scratch = Path(os.path.realpath(out)), _scratch(out)
+    with full_disk_named(Path(os.path.abspath(out))):
         target.parent.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_name(f".{target.name}.tmp")
         with locked(target):
             shutil.rmtree(scratch, ignore_errors=True)
             try:
                 scratch.mkdir()
-                yield scratch
-                os.replace(scratch, target)
+                (scratch / "new").mkdir()
+                yield scratch / "new"
+                if replaces and target.exists():
+                    os.replace(target, scratch / "old")
+                os.replace(scratch / "new", target)
             finally:
                 shutil.rmtree(scratch, ignore_errors=True)
+
+
+def remove_scratch(out: Path) -> None:
+    """Removes what a process left that was killed when it had just written ``out``."""
+    lock = Path(f"{os.path.realpath(out)}{LOCK}")
+    if _scratch(out).exists() or lock.exists():
+        with suppress(DataError), locked(lock.with_suffix("")):
+            shutil.rmtree(_scratch(out), ignore_errors=True)
+
+
+def _scratch(out: Path) -> Path:
+    target = Path(os.path.realpath(out))
+    return target.with_name(f".{target.name}.tmp")
 
 
 @contextmanager

@@ -1,22 +1,19 @@
 """Output folders that are written completely or not at all, and remember what they were made from.
 
-A folder is written as ``OUT.partial`` and renamed at the end. Its manifest records the input: an output made
-from the same input is kept, any other is refused. A lock keeps a second process out.
+Its manifest records a folder's input: an output made from the same input is kept, any other is refused.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping
 
 from fairseq_adv.data.checked_json import json_object_or_none
-from fairseq_adv.data.errors import DataError, full_disk_named
-from fairseq_adv.data.io import LOCK, atomic_write, flush, locked, sha256_of
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import atomic_folder, flush, remove_scratch, sha256_of
 
 MANIFEST = "manifest.json"
 
@@ -70,9 +67,7 @@ def check_files(folder: Path, manifest: Mapping[str, Any], fix: str) -> None:
 
 def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
     """Whether ``out`` exists, is complete and made from the same input."""
-    if not out.exists():
-        return False
-    if out.is_dir() and not any(out.iterdir()):
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return False
     manifest = read_manifest(out)
     if not manifest:
@@ -81,107 +76,29 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
         )
     if overwrite:
         return False
-    differing = differences(made_from, manifest["made_from"])
-    if differing:
+    if differing := differences(made_from, manifest["made_from"]):
         raise DataError(
             f"{out}: was made from other files or options ({', '.join(differing)}). "
             "Pass --overwrite, or another output folder."
         )
     check_files(out, manifest, "Pass --overwrite.")
-    _remove(_replaced(out))
-    if os.path.exists(f"{_partial(out)}{LOCK}"):  # left by a process that was killed after the last rename
-        with suppress(DataError), locked(_partial(out)):
-            pass
+    remove_scratch(out)
     return True
 
 
 @contextmanager
-def workspace(
-    out: Path, made_from: Mapping[str, Any], resumes: bool = False, digests: bool = False
-) -> Iterator[Path]:
-    """The folder ``OUT.partial`` for the block to fill; it is renamed to ``out`` at the end.
-
-    At the end ``out`` is replaced, whatever it is: call :func:`finished` first. A link to a folder stays: the
-    folder that it names is replaced.
+def workspace(out: Path, made_from: Mapping[str, Any], digests: bool = False) -> Iterator[Path]:
+    """An empty folder for the block to fill, which replaces ``out`` at the end: call :func:`finished` first.
 
     Args:
-        resumes: after an error, leave what was written, for the next block with the same ``made_from``.
-            Otherwise the folder is removed.
         digests: record the SHA-256 of each file instead of its size, for files that nothing else checks.
     """
-    target, folder = Path(os.path.realpath(out)), _partial(out)
-    with full_disk_named(Path(os.path.abspath(out))):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder):
-            try:
-                _begin(folder, made_from, resumes)
-                yield folder
-                _end(folder, made_from, digests)
-                _publish(folder, target)
-            finally:
-                if not resumes:
-                    with suppress(DataError, OSError):
-                        _remove(folder)
-                with suppress(OSError):  # it is not empty, or was renamed
-                    folder.rmdir()
-
-
-def _begin(folder: Path, made_from: Mapping[str, Any], resumes: bool) -> None:
-    folder.mkdir(exist_ok=True)
-    before = read_manifest(folder).get("made_from")
-    if not resumes or differences(made_from, before):
-        _clear(folder)
-        _write_manifest(folder, {"made_from": made_from})
-
-
-def _end(folder: Path, made_from: Mapping[str, Any], digests: bool) -> None:
-    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != MANIFEST]
-    for path in paths:
-        flush(path)
-    known = {
-        str(path.relative_to(folder)): sha256_of(path) if digests else path.stat().st_size for path in paths
-    }
-    _write_manifest(folder, {"made_from": made_from, "files": known})
-
-
-def _publish(folder: Path, out: Path) -> None:
-    old = _replaced(out)
-    _remove(old)
-    if out.is_dir() and not any(out.iterdir()):
-        out.rmdir()
-    if out.exists():
-        os.replace(out, old)
-    os.replace(folder, out)
-    _remove(old)
-
-
-def _partial(out: Path) -> Path:
-    return Path(os.path.realpath(out) + ".partial")
-
-
-def _replaced(out: Path) -> Path:
-    """Where the old folder stands for a moment; a killed run may have left it there, or a part of it."""
-    return Path(os.path.realpath(out) + ".replaced")
-
-
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        _clear(folder)
-        folder.rmdir()
-
-
-def _clear(folder: Path) -> None:
-    """Empties a folder that this program made; raises DataError for any other."""
-    names = {path.name for path in folder.iterdir()}
-    if not read_manifest(folder) and names - {f"{MANIFEST}.tmp"}:
-        raise DataError(f"{folder}: is in the way and was not made by this program. Move it elsewhere.")
-    # The manifest is removed last: while it exists, the folder is known to be ours.
-    for path in sorted(folder.iterdir(), key=lambda one: one.name == MANIFEST):
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink()
-
-
-def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    atomic_write(folder / MANIFEST, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+    with atomic_folder(out, replaces=True) as folder:
+        yield folder
+        files = {}
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            flush(path)
+            files[str(path.relative_to(folder))] = sha256_of(path) if digests else path.stat().st_size
+        manifest = {"made_from": made_from, "files": files}
+        (folder / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True) + "\n", "utf-8")
+        flush(folder / MANIFEST)

@@ -53,19 +53,15 @@ class SentenceFiles:
         files = [[file.path.name, file.sentences, file.sha256] for file in self.files]
         return {"corpus (name, sentences, sha256)": files, "encoding errors": self.encoding_errors}
 
-    def sentences(self, start: int = 0) -> Iterator[str]:
-        """The sentences from number ``start`` on: stripped, in Unicode's form NFC, never empty."""
+    def sentences(self) -> Iterator[str]:
+        """All sentences: stripped, in Unicode's form NFC, never empty."""
         for file in self.files:
-            if start >= file.sentences:
-                start -= file.sentences
-                continue
             found = 0
             for _, sentences in _blocks(file.path, self.encoding_errors):
-                yield from sentences[max(0, start - found) :]
+                yield from sentences
                 found += len(sentences)
             if found != file.sentences:
                 raise DataError(f"{file.path}: changed while it was being read. Run the same command again.")
-            start = 0
 
 
 def survey(patterns: Sequence[str], encoding_errors: str = "strict") -> SentenceFiles:

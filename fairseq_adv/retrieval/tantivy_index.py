@@ -6,7 +6,6 @@ BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is stored in one byte, ex
 from __future__ import annotations
 
 import re
-import shutil
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -71,15 +70,10 @@ class Built:
     sentences: int  # their number in the index
     segments: int  # their number in the index; 1 up to 72 million sentences
     reused: bool  # the index existed already
-    continued_at: int  # the sentence at which an interrupted build resumed; 0: from the beginning
 
 
 def build(corpus: SentenceFiles, out: Path, overwrite: bool = False) -> Built:
-    """Indexes a corpus into the folder ``out``, atomically; shows a progress bar.
-
-    The commits of a killed build are kept in ``OUT.partial``; the next build resumes after the sentences
-    already there.
-    """
+    """Indexes a corpus into the folder ``out``, atomically; shows a progress bar."""
     tantivy = import_tantivy()
     made_from = {
         "kind": "tantivy index",
@@ -89,12 +83,11 @@ def build(corpus: SentenceFiles, out: Path, overwrite: bool = False) -> Built:
         **corpus.made_from(),
     }
     if finished(out, made_from, overwrite):
-        return Built(corpus.size, open_index(out).segments, True, 0)
-    with workspace(out, made_from, resumes=True, digests=True) as folder:
+        return Built(corpus.size, open_index(out).segments, True)
+    with workspace(out, made_from, digests=True) as folder:
         index = _opened(tantivy, folder / _FOLDER)
-        start = index.searcher().num_docs
         try:
-            _add(tantivy, index, corpus, start)
+            _add(tantivy, index, corpus)
         except ValueError as error:
             if "writer was killed" not in str(error):  # otherwise its thread hides the reason
                 raise
@@ -103,13 +96,8 @@ def build(corpus: SentenceFiles, out: Path, overwrite: bool = False) -> Built:
                 "the same command again."
             ) from error
         index.reload()
-        searcher = index.searcher()
-        if searcher.num_docs != corpus.size:
-            raise DataError(
-                f"{folder}: has {searcher.num_docs} sentences, not {corpus.size}. Delete it first."
-            )
-        segments = searcher.num_segments
-    return Built(corpus.size, segments, False, start)
+        segments = index.searcher().num_segments
+    return Built(corpus.size, segments, False)
 
 
 def _opened(tantivy: Any, folder: Path) -> Any:
@@ -119,35 +107,26 @@ def _opened(tantivy: Any, folder: Path) -> Any:
         .add_integer_field("number", stored=True)
         .build()
     )
-    folder.mkdir(exist_ok=True)
-    try:
-        index = tantivy.Index(schema, str(folder))
-    except (ValueError, OSError):
-        shutil.rmtree(folder)  # it may be incomplete after a kill before the first commit
-        folder.mkdir()
-        index = tantivy.Index(schema, str(folder))
+    folder.mkdir()
+    index = tantivy.Index(schema, str(folder))
     index.register_tokenizer(_ANALYZER, text_analyzer())
     return index
 
 
-def _add(tantivy: Any, index: Any, corpus: SentenceFiles, start: int) -> None:
+def _add(tantivy: Any, index: Any, corpus: SentenceFiles) -> None:
     ends = slice_ends(corpus.size)
     writer = index.writer(_HEAP, 1)  # one thread writes segments; reading and merging run concurrently
-    number = start
-    with tqdm(total=corpus.size, initial=start, desc="index", unit="sentence", unit_scale=True) as bar:
-        for text in corpus.sentences(start):
-            document = tantivy.Document()
-            document.add_text("text", text)
-            document.add_integer("number", number)
-            writer.add_document(document)
-            number += 1
-            if number % 1000 == 0:
-                bar.update(1000)
-            if number in ends:
-                writer.commit()
-        bar.update(number - bar.n)
-        writer.commit()  # even if nothing is left to add: it starts a merge that a kill interrupted
-        writer.wait_merging_threads()
+    sentences = tqdm(
+        corpus.sentences(), total=corpus.size, desc="index", unit="sentence", unit_scale=True, miniters=1000
+    )
+    for number, text in enumerate(sentences):
+        document = tantivy.Document()
+        document.add_text("text", text)
+        document.add_integer("number", number)
+        writer.add_document(document)
+        if number + 1 in ends:
+            writer.commit()
+    writer.wait_merging_threads()
 
 
 def slice_ends(sentences: int) -> set[int]:
@@ -159,16 +138,10 @@ def slice_ends(sentences: int) -> set[int]:
 def open_index(folder: Path) -> TantivyIndex:
     """A complete index, ready for searching.
 
-    Its files are compared with the digests in its manifest, or with the sizes that earlier versions wrote:
-    tantivy reads a damaged file without an error, and finds other sentences. This reads the index once, at
-    about 1 GB/s.
+    Its files are compared with the digests in its manifest: tantivy reads a damaged file without an error,
+    and finds other sentences. This reads the index once, at about 1 GB/s.
     """
     tantivy = import_tantivy()
-    partial = folder.with_name(folder.name + ".partial")
-    if not folder.exists() and partial.exists():
-        raise DataError(
-            f"{folder}: its build has not finished. Run the same fairseq-adv retrieve index command again."
-        )
     manifest = read_manifest(folder)
     made_from = manifest.get("made_from", {})
     if made_from.get("kind") != "tantivy index" or not manifest.get("files"):

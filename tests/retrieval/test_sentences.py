@@ -23,16 +23,14 @@ def test_sentences_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert list(corpus.sentences()) == expected
     assert [file.sentences for file in corpus.files] == [3, 2] and corpus.size == 5
     assert "check corpus: 100%" in capsys.readouterr().err
-    for start in range(6):
-        assert list(corpus.sentences(start)) == expected[start:]
 
 
-def test_starts_anywhere_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", 7)
     lines = [f"line {i}" for i in range(20)]
     (tmp_path / "a.txt").write_text("\n\n".join(lines))
     corpus = survey([str(tmp_path / "a.txt")])
-    assert [list(corpus.sentences(start)) for start in range(21)] == [lines[start:] for start in range(21)]
+    assert list(corpus.sentences()) == lines
 
 
 def test_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

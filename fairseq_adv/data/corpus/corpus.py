@@ -40,17 +40,11 @@ class Corpus:
     ranges: List[List[Piece]] = field(init=False)  # the bytes of each shard's train split
 
     def __post_init__(self) -> None:
-        if self.shards < 1:
-            raise DataError(f"--shards {self.shards}: pass 1 or more")
-        if self.max_line < 1:
-            raise DataError("--max-line-mb: pass 1 or more")
         if ":" in str(self.out):
             raise DataError(
                 f"{self.out}: contains a colon, which separates shards in fairseq's data argument. Pass "
                 "another output folder."
             )
-        if self.out.exists() and not self.out.is_dir():
-            raise DataError(f"{self.out}: not a directory. Pass another output folder.")
         texts = inputs(self.texts)
         self._others = {
             split: inputs(paths) for split, paths in (("valid", self.valid), ("test", self.test)) if paths
@@ -112,21 +106,14 @@ class Corpus:
                 )
 
     def write(self, shard: int, reading: Reading, overwrite: bool = False) -> None:
-        """Makes a shard, atomically: the files of every split, and dict.txt. Finished splits are kept, but
-        not one with replaced bytes if that is not allowed any more."""
+        """Makes a shard, atomically: the files of every split, and dict.txt."""
         if self.done(shard, overwrite):  # another run may have made it since this one was planned
             reading.progress(self.size(shard))
             return
-        folder = self.folder(shard)
-        cache = WordCache(self.tokenizer)
-        with workspace(folder, self.made_from(shard), resumes=True) as space:
+        folder, cache = self.folder(shard), WordCache(self.tokenizer)
+        with workspace(folder, self.made_from(shard)) as space:
             self.tokenizer.dictionary.save(str(space / "dict.txt"))
             for split, pieces in self.splits(shard).items():
-                last = space / f"{split}.json"  # of its files
-                if last.is_file() and (self.replace_invalid or not counts_of(space, split).replaced):
-                    reading.progress(sum(piece.end - piece.start for piece in pieces))
-                    continue
-                last.unlink(missing_ok=True)
                 blocks = (block for piece in pieces for block in rows_of(piece, reading))
                 rows = shaped(blocks, self.documents, self.drop_empty)
                 if not write_split(space / split, rows, cache, reading).rows:

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -20,7 +19,7 @@ from fairseq_adv.data.corpus.corpus import Corpus
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
 
-_LOG_SECONDS = 30.0  # between two progress lines if there is no terminal
+_LOG_SECONDS = 30.0  # between two states of the bar if there is no terminal
 
 
 @dataclass
@@ -40,7 +39,6 @@ def make(
     shards: Sequence[int],
     workers: int,
     overwrite: bool = False,
-    log_seconds: float = _LOG_SECONDS,
 ) -> Made:
     """Makes the missing shards, ``workers`` at a time, each in its own process.
 
@@ -60,7 +58,11 @@ def make(
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     counter = multiprocessing.RawArray("q", max(shards, default=0) + 1)
     running: Dict[Any, Tuple[int, BaseProcess, Connection]] = {}
-    meter = _Meter(sum(corpus.size(shard) for shard in waiting), log_seconds)
+    tqdm.monitor_interval = 0  # no monitor thread may exist when workers are forked
+    bar = tqdm(
+        total=sum(corpus.size(shard) for shard in waiting), unit="B", unit_scale=True, smoothing=0.1,
+        mininterval=0.1 if sys.stderr.isatty() else _LOG_SECONDS, disable=not waiting,
+    )  # fmt: skip
     interrupted, before = _note_signals()
     try:
         while (waiting or running) and not interrupted:
@@ -72,14 +74,14 @@ def make(
                 break
             for sentinel in wait(list(running), timeout=0.2):
                 shard, process, answer = running.pop(sentinel)
-                _take(result, corpus, shard, process, answer, meter)
-            meter.show(sum(counter))
+                _take(result, corpus, shard, process, answer)
+            bar.update(sum(counter) - bar.n)
     finally:
         for _, process, _ in running.values():
             process.terminate()
         for _, process, _ in running.values():
             process.join()
-        meter.close()
+        bar.close()
         for number, handler in before.items():
             signal.signal(number, handler)
     for number in interrupted:
@@ -114,9 +116,7 @@ def _start(corpus: Corpus, shard: int, overwrite: bool, counter: Any) -> Tuple[B
     return process, receiver
 
 
-def _take(
-    result: Made, corpus: Corpus, shard: int, process: BaseProcess, answer: Connection, meter: _Meter
-) -> None:
+def _take(result: Made, corpus: Corpus, shard: int, process: BaseProcess, answer: Connection) -> None:
     """Records how a worker ended."""
     process.join()
     if process.exitcode == 0:
@@ -133,7 +133,8 @@ def _take(
         )
         into = result.died
     into.append(message)
-    meter.say(message)
+    with tqdm.external_write_mode(file=sys.stderr):
+        print(f"error: {message}", file=sys.stderr, flush=True)
 
 
 def _work(corpus: Corpus, shard: int, overwrite: bool, counter: Any, sender: Connection) -> None:
@@ -167,39 +168,3 @@ def _end(sender: Connection, message: str) -> None:
     sender.send(message)
     sender.close()
     sys.exit(2)
-
-
-class _Meter:
-    """A progress bar on a terminal, else a line now and then; counts bytes on disk read in this run."""
-
-    def __init__(self, total: int, seconds: float) -> None:
-        self._total, self._seconds = total, seconds
-        self._begin = self._last = time.monotonic()
-        self._terminal = sys.stderr.isatty()
-        self._done = 0
-        tqdm.monitor_interval = 0  # no monitor thread may exist when workers are forked
-        self._bar = tqdm(total=total, unit="B", unit_scale=True, smoothing=0.1, disable=not self._terminal)
-
-    def show(self, done: int) -> None:
-        """Shows how many bytes are done."""
-        self._bar.update(done - self._done)
-        self._done = done
-        if not self._terminal and time.monotonic() - self._last >= self._seconds:
-            self._line()
-
-    def say(self, message: str) -> None:
-        """Reports a shard that failed."""
-        with tqdm.external_write_mode(file=sys.stderr):
-            print(f"error: {message}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Prints the last line."""
-        self._bar.close()
-        if not self._terminal and self._total:
-            self._line()
-
-    def _line(self) -> None:
-        self._last = time.monotonic()
-        passed = self._last - self._begin
-        line = tqdm.format_meter(self._done, self._total, passed, unit="B", unit_scale=True, ncols=90)
-        print(line, file=sys.stderr, flush=True)

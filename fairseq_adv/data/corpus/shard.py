@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from itertools import chain
 from pathlib import Path
@@ -17,7 +16,7 @@ from fairseq_adv.data.corpus.cuts import LINE
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.corpus.word_cache import WordCache
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_write, decoded, flush
+from fairseq_adv.data.io import decoded
 from fairseq_adv.data.text.indexed import IndexedWriter, read_index
 
 
@@ -55,7 +54,7 @@ def counts_of(folder: Path, split: str) -> Counts:
 
 
 def write_split(prefix: Path, blocks: Iterator[List[str]], cache: WordCache, reading: Reading) -> Counts:
-    """Writes ``PREFIX.bin``, ``PREFIX.idx`` and, when they are on the disk and not empty, ``PREFIX.json``.
+    """Writes ``PREFIX.bin``, ``PREFIX.idx`` and ``PREFIX.json``.
 
     Args:
         reading: what the blocks are read with; the text that it replaces is counted.
@@ -63,25 +62,16 @@ def write_split(prefix: Path, blocks: Iterator[List[str]], cache: WordCache, rea
     counts, unknown = Counts(), cache.tokenizer.dictionary.unk()
     reading.replaced = 0
     writer = IndexedWriter(prefix, len(cache.tokenizer.dictionary))
-    files = [Path(f"{prefix}.bin"), Path(f"{prefix}.idx")]
     try:
         for rows in blocks:
             ids, lengths = cache.encode(rows)
             writer.add(ids, lengths)
             counts.unknown += int(np.count_nonzero(ids == unknown))
         writer.finish()
-    except BaseException:
-        # Incomplete files are useless, and take up space on a full disk.
-        with suppress(OSError):
-            writer.close()
-        for file in files:
-            file.unlink(missing_ok=True)
-        raise
+    finally:
+        writer.close()
     counts.rows, counts.tokens, counts.replaced = writer.rows, writer.tokens, reading.replaced
-    if counts.rows:
-        for file in files:
-            flush(file)
-        atomic_write(Path(f"{prefix}.json"), json.dumps(asdict(counts)) + "\n")
+    Path(f"{prefix}.json").write_text(json.dumps(asdict(counts)) + "\n")
     return counts
 
 
