@@ -334,8 +334,8 @@ MUTATIONS = [
     # --- data ---------------------------------------------------------------------------------------
     Mutation(
         "fairseq_adv/data/corpus/mask_schedule.py",
-        "-(-step * max_epoch // count) + 1",
-        "step * max_epoch // count + 1",
+        "-(-step * max_epoch // len(rates)) + 1",
+        "step * max_epoch // len(rates) + 1",
         "tests/data/corpus/test_mask_schedule.py::test_the_rate_of_every_epoch",
         "the steps of the masking rate begin an epoch too early",
     ),
@@ -382,7 +382,7 @@ MUTATIONS = [
         "the worst window of a question answers it",
     ),
     Mutation(
-        "fairseq_adv/data/tables/separated.py",
+        "fairseq_adv/data/tables/table_files.py",
         'row.strip(" \\r")',
         "row.strip()",
         "tests/hostile/test_fuzz_round_trips.py::test_tables[.tsv-60]",

@@ -19,7 +19,7 @@ _ONE_A_LINE = "Each line must be one JSON object; is the file truncated?"
 _NO_LIST = "Write one JSON object per line, not a list of them."
 _JSON_NAMES: Dict[type, str] = {dict: "object", list: "array", str: "string"}
 
-Kind = Tuple[str, Callable[[Any], bool]]
+FieldType = Tuple[str, Callable[[Any], bool]]
 """A description of the allowed values, and a test for them."""
 
 
@@ -28,11 +28,11 @@ def is_number(value: Any) -> bool:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-COUNT: Kind = ("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
-SIZE: Kind = ("a number of 0 or more", lambda value: is_number(value) and value >= 0)
-FLAG: Kind = ("true or false", lambda value: isinstance(value, bool))
-TEXT: Kind = ("a string", lambda value: isinstance(value, str))
-TEXTS: Kind = ("a list of strings", lambda value: isinstance(value, list) and all(map(TEXT[1], value)))
+COUNT: FieldType = ("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
+SIZE: FieldType = ("a number of 0 or more", lambda value: is_number(value) and value >= 0)
+FLAG: FieldType = ("true or false", lambda value: isinstance(value, bool))
+TEXT: FieldType = ("a string", lambda value: isinstance(value, str))
+TEXTS: FieldType = ("a list of strings", lambda value: isinstance(value, list) and all(map(TEXT[1], value)))
 
 
 def parsed(text: str) -> Any:
@@ -50,8 +50,8 @@ def parsed(text: str) -> Any:
     return value
 
 
-def checked_object(text: str, kinds: Mapping[str, Kind], where: str, fix: str) -> Dict[str, Any]:
-    """The object in a JSON text; the keys in ``kinds`` must exist and have values of their kind.
+def checked_object(text: str, fields: Mapping[str, FieldType], where: str, fix: str) -> Dict[str, Any]:
+    """The object in a JSON text; the keys in ``fields`` must exist and have values of their type.
 
     Args:
         where: the file, and the line if it has several, for messages.
@@ -62,10 +62,10 @@ def checked_object(text: str, kinds: Mapping[str, Kind], where: str, fix: str) -
         raise DataError(f"{where}: not JSON written by this program ({error}). {fix}") from error
     if not isinstance(value, dict):
         raise DataError(f"{where}: expected a JSON object, not {text.strip()[:40]!r}. {fix}")
-    for key, (wanted, is_so) in kinds.items():
+    for key, (wanted, is_allowed) in fields.items():
         if key not in value:
             raise DataError(f"{where}: the key {key!r} is missing. {fix}")
-        if not is_so(value[key]):
+        if not is_allowed(value[key]):
             raise DataError(f"{where}: {key} must be {wanted}, not {value[key]!r:.40}. {fix}")
     return value
 
@@ -93,13 +93,13 @@ def json_lines(path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
         yield where, _object(line, where, _NO_LIST if line.strip() == "[" else _ONE_A_LINE)
 
 
-def require_field(row: Dict[str, Any], key: str, kind: type, where: str, prefix: str = "") -> Any:
-    """``row[key]``, which must be of type ``kind``; otherwise raises DataError, which names the place."""
+def require_field(row: Dict[Any, Any], key: Any, json_type: type, where: str, prefix: str = "") -> Any:
+    """``row[key]``, which must be of this type; otherwise raises DataError, which names the place."""
     if key not in row:
         raise DataError(f"{where}: the key {prefix}{key} is missing. Its keys: {', '.join(row) or 'none'}.")
-    if not isinstance(row[key], kind):
-        raise DataError(f"{where}: {prefix}{key} must be a JSON {_JSON_NAMES[kind]}, not {row[key]!r}")
-    if kind is str:
+    if not isinstance(row[key], json_type):
+        raise DataError(f"{where}: {prefix}{key} must be a JSON {_JSON_NAMES[json_type]}, not {row[key]!r}")
+    if json_type is str:
         check_text(row[key], f"{where}: {prefix}{key}")
     return row[key]
 
@@ -112,7 +112,7 @@ def check_text(text: str, what: str) -> None:
         raise DataError(f"{what} has half a surrogate pair ({error.reason}). Remove it.") from error
 
 
-def text_of(row: Dict[str, Any], key: str, where: str, prefix: str = "") -> str:
+def text_of(row: Dict[Any, Any], key: Any, where: str, prefix: str = "") -> str:
     """``row[key]`` as a non-empty text; numbers are kept as written. Otherwise raises DataError."""
     value = row.get(key)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -20,7 +20,14 @@ MAX_LINE_MB = 4
 """The default of --max-line-mb. WordPiece takes up to 450 bytes of memory per byte of a row: 1.8 GB."""
 _RATIO = 100  # text is rarely packed to less than a twentieth of its size
 _MOST = 1 << 40
-_HEAD = 1024  # bytes
+HEAD = 1024
+"""Bytes of a file by which :func:`check_head` judges it."""
+_PACKED = {
+    b"\x1f\x8b": "gzip",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"PK\3\4": "zip, as .xlsx is",
+}
 Row = TypeVar("Row")
 _max_line: ContextVar[int] = ContextVar("max_line", default=MAX_LINE_MB << 20)
 
@@ -67,10 +74,11 @@ def check_unpacked(path: Path, size: int) -> None:
         )
 
 
-def _check_kind(path: Path, head: bytes, encoding: Optional[str]) -> None:
+def check_head(path: Path, head: bytes, encoding: Optional[str] = None) -> None:
     """Raises DataError if a text file does not begin as one, in an encoding of bytes."""
-    if head.startswith(b"\x1f\x8b"):
-        raise DataError(f"{path}: looks like gzip, not text. Unpack it, or let its name end in .gz.")
+    packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
+    if packed is not None:
+        raise DataError(f"{path}: looks like {packed}, not text. Unpack it, or correct its ending.")
     name = (encoding or "").lower().replace("-", "").replace("_", "")
     is_told = name.startswith(("utf16", "utf32")) or head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
     zeros = [head[side::2].count(0) for side in (0, 1)]
@@ -127,7 +135,7 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
     limit, number, size = max_line(), 0, 0
     try:
         with opened(path) as file:
-            _check_kind(path, file.peek(_HEAD)[:_HEAD], encoding)  # type: ignore[attr-defined]
+            check_head(path, file.peek(HEAD)[:HEAD], encoding)  # type: ignore[attr-defined]
         with opened(path) as file, io.TextIOWrapper(file, encoding or "utf-8", newline=newline) as text:
             while line := text.readline(limit + 1):
                 size += len(line)

@@ -11,13 +11,13 @@ import logging
 from pathlib import Path
 from typing import Any, Mapping
 
-from fairseq_adv.data.checked_json import TEXT, Kind, checked_object, is_number
+from fairseq_adv.data.checked_json import TEXT, FieldType, checked_object, is_number
 from fairseq_adv.data.io import atomic_write, decoded, sha256_of
 
 logger = logging.getLogger(__name__)
 
 LOWEST, HIGHEST = 0.05, 20.0
-TEMPERATURE: Kind = (
+TEMPERATURE: FieldType = (
     f"a number from {LOWEST} to {HIGHEST:g}",
     lambda value: is_number(value) and LOWEST <= value <= HIGHEST,
 )

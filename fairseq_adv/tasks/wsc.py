@@ -19,6 +19,7 @@ from omegaconf import MISSING
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.wsc.noun_phrases import with_candidates
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 from fairseq_adv.data.wsc.wsc_dataset import MaskedRow, WSCDataset
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig
@@ -76,7 +77,7 @@ class WSCTask(TokenizerTask):
         Raises:
             DataError: a file is invalid; names file and line.
         """
-        examples = read_wsc(find_split(Path(self.cfg.data), split))
+        examples = with_candidates(read_wsc(find_split(Path(self.cfg.data), split)))
         rows = [self._rows(detokenised(example)) for example in examples]
         if split == self.cfg.train_subset and not any(example.label for example in examples):
             raise DataError(
@@ -101,7 +102,7 @@ class WSCTask(TokenizerTask):
 
     def _rows(self, example: PronounExample) -> List[MaskedRow]:
         phrases: List[Tuple[int, str]] = [] if example.query is None else [(0, example.query)]
-        phrases += list(enumerate(example.candidates, start=1))
+        phrases += list(enumerate(example.candidates or (), start=1))
         if not phrases:
             raise DataError(
                 f"{example.where}: neither a query nor candidates. Run fairseq-adv prepare wsc on the file."

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import check_text, json_lines, json_object, require_field, text_of
+from fairseq_adv.data.checked_json import json_lines, json_object, require_field, text_of
 from fairseq_adv.data.choices.questions import Choice, Question, question_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import is_split, only_file, split_files
@@ -108,23 +108,14 @@ def _article(path: Path) -> Iterator[Question]:
 
 
 def _race_question(name: str, stem: Any, texts: Any, answer: Any, article: str, where: str) -> Question:
-    if not isinstance(stem, str) or not stem.strip():
-        raise DataError(f"{where} is empty. Fill it in, or remove it.")
-    check_text(stem, where)
-    if not isinstance(texts, list) or not 1 <= len(texts) <= len(_RACE_LABELS):
-        raise DataError(
-            f"{where}: options must be a JSON array of 1 to {len(_RACE_LABELS)} strings, not {texts!r}"
-        )
-    for label, text in zip(_RACE_LABELS, texts):
-        if not isinstance(text, str) or not text.strip():
-            raise DataError(f"{where}: option {label} is empty. Fill it in, or remove the question.")
-        check_text(text, f"{where}: option {label}")
-    labels = _RACE_LABELS[: len(texts)]
-    if answer is not None and (not isinstance(answer, str) or answer == "" or answer not in labels):
+    row = {"question": stem, "options": texts}
+    stem = text_of(row, "question", where)
+    labels = _RACE_LABELS[: len(require_field(row, "options", list, where))]
+    if answer is not None and answer not in [*labels]:
         raise DataError(f"{where}: the answer {answer!r} is not one of {', '.join(labels)}. Correct it.")
-    choices = tuple(Choice(label, text, article) for label, text in zip(labels, texts))
     stem = _INSIDE_A_WORD.sub(" _ ", stem)  # in RACE it is a blank whose spaces were lost ("has a_day")
-    return Question(name, stem, choices, None if answer is None else labels.index(answer), where)
+    position = None if answer is None else labels.index(answer)
+    return _made(name, article, stem, texts, position, where, _RACE_LABELS, fewest=1)
 
 
 def read_regents(path: Path) -> list[Question]:
@@ -145,31 +136,30 @@ def read_regents(path: Path) -> list[Question]:
     return questions
 
 
-def _regents_question(row: dict[str, str], where: str) -> Question:
+def _regents_question(row: dict[str, Any], where: str) -> Question:
     parts = _marked_choices(row["question"] or "")
     if parts is None:
         raise DataError(
             f"{where}: no choices found in the question; write them as (A) … (B) …, or (1) … (2) …"
         )
     stem, choices = parts
-    name = (row["questionID"] or "").strip()
-    if not stem or not name:
-        empty = "the question" if name else "questionID"
-        raise DataError(f"{where}: {empty} is empty. Fill it in, or remove the row.")
-    labels = [choice.label for choice in choices]
-    for choice in choices:
-        if not choice.text:
-            raise DataError(f"{where}: choice {choice.label} is empty. Fill it in, or remove the row.")
     key = (row["AnswerKey"] or "").strip()
-    if key and key not in labels:
+    if key and key not in choices:
         raise DataError(
-            f"{where}: the answer key {key!r} is not the label of a choice ({', '.join(labels)}). Correct it."
+            f"{where}: the answer key {key!r} is not the label of a choice ({', '.join(choices)}). Correct "
+            "it."
         )
-    return Question(name, stem, tuple(choices), labels.index(key) if key else None, where)
+    position = [*choices].index(key) if key else None
+    name = text_of(row, "questionID", where).strip()
+    stem = text_of({"question": stem}, "question", where)
+    return _made(name, "", stem, [*choices.values()], position, where, "".join(choices))
 
 
-def _marked_choices(text: str) -> tuple[str, list[Choice]] | None:
-    """Splits at "(A)", "(B)", … in order: at the last such run, since a stem may itself mention "(A)"."""
+def _marked_choices(text: str) -> tuple[str, dict[str, str]] | None:
+    """The stem, and the choices by label: what follows "(A)", "(B)", … in order.
+
+    The last such run counts, since a stem may itself mention "(A)".
+    """
     marks = list(_MARK.finditer(text))
     starts = [i for i, mark in enumerate(marks) if mark.group(1) in ("A", "1")]
     for start in reversed(starts):
@@ -179,7 +169,7 @@ def _marked_choices(text: str) -> tuple[str, list[Choice]] | None:
                 run.append(mark)
         if len(run) >= 2:
             ends = [mark.start() for mark in run[1:]] + [len(text)]
-            choices = [Choice(mark.group(1), text[mark.end() : end].strip()) for mark, end in zip(run, ends)]
+            choices = {mark.group(1): text[mark.end() : end].strip() for mark, end in zip(run, ends)}
             return text[: run[0].start()].strip(), choices
     return None
 
@@ -249,10 +239,13 @@ def _plain(row: dict[str, Any], name: str, where: str) -> Question:
     return _made(texts["id"] or name, texts["context"], texts["question"], choices, row.get("answer"), where)
 
 
-def _made(name: str, context: str, stem: str, texts: Sequence[Any], answer: Any, where: str) -> Question:
-    if not 1 < len(texts) <= len(LABELS):
-        raise DataError(f"{where}: {len(texts)} choices, but 2 to {len(LABELS)} are needed. Correct the row.")
-    entries = dict(zip(LABELS, texts))
+def _made(
+    name: str, context: str, stem: str, texts: Sequence[Any], answer: Any, where: str, labels: str = LABELS,
+    fewest: int = 2,
+) -> Question:  # fmt: skip
+    if not fewest <= len(texts) <= len(labels):
+        raise DataError(f"{where}: {len(texts)} choices, not {fewest} to {len(labels)}. Correct the row.")
+    entries = dict(zip(labels, texts))
     choices = [Choice(label, text_of(entries, label, where, "choice "), context) for label in entries]
     return Question(name, stem, tuple(choices), _position(answer, len(choices), where), where)
 

@@ -21,6 +21,7 @@ from fairseq_adv.data.classes.nli_files import (
     round_named,
 )
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import some_rows
 from fairseq_adv.data.tables.labelled_rows import Columns, LabelledRows, read_texts
 from fairseq_adv.data.tables.split_files import split_named
 from fairseq_adv.data.tables.table_files import text_cell
@@ -85,10 +86,10 @@ def _anli(path: Path, split: str) -> EvaluationRows:
 def _rounds(path: Path, split: str) -> list[NliFile]:
     """The files of a split in ANLI's folder, or the single file of a round."""
     if path.is_file():
-        turn = round_named(Path(path.parent.name, path.name))
-        if not turn:
+        anli_round = round_named(Path(path.parent.name, path.name))
+        if not anli_round:
             raise DataError(f"{path}: neither file nor folder is called R1, R2 or R3. Pass ANLI's folder.")
-        return [NliFile(path, split, turn)]
+        return [NliFile(path, split, anli_round)]
     files = [one for one in files_in(path, only_rounds=True) if one.split == split_named(Path(split))]
     if not files:
         raise DataError(
@@ -128,13 +129,9 @@ def _advglue(
     read = EvaluationRows([], [], {"task": [], "idx": []})
     numbers = ", ".join(f"{number} ({name})" for number, name in enumerate(classes))
     for key in keys:
-        rows = require_field(document, key, list, str(path))
-        if not rows:
-            raise DataError(f"{path}: {key} has no rows. Download the file again.")
-        for number, row in enumerate(rows):
+        for number, row in enumerate(some_rows(require_field(document, key, list, str(path)), path)):
             where = f"{path}: {key}[{number}]"
-            if not isinstance(row, dict):
-                raise DataError(f"{where}: expected a JSON object, not {row!r:.40}")
+            row = require_field({"row": row}, "row", dict, where)
             read.texts.append(tuple(require_field(row, name, str, where) for name in texts))
             label = row.get("label")
             if type(label) is not int or not 0 <= label < len(classes):

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.data.checked_json import json_lines, json_object
+from fairseq_adv.data.checked_json import json_lines, json_object, require_field
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.lines import opened
+from fairseq_adv.data.lines import opened, some_rows
 from fairseq_adv.data.tables.labelled_rows import Columns, LabelledRows, read_texts
 from fairseq_adv.data.tables.split_files import split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, tab_separated
@@ -83,26 +83,24 @@ def files_in(folder: Path, only_rounds: bool = False) -> list[NliFile]:
     places = [folder, *(folder / name for name in ROUNDS if (folder / name).is_dir())]
     found: dict[tuple[str, str], Path] = {}
     for path in sorted((path for place in places for path in place.iterdir()), key=_preference):
-        split, turn = split_named(path), round_named(path.relative_to(folder))
+        split, anli_round = split_named(path), round_named(path.relative_to(folder))
         if not split or path.suffix not in _ENDINGS or path.name.startswith(".") or not path.is_file():
             continue
-        if only_rounds and not turn:
+        if only_rounds and not anli_round:
             continue
-        other = found.setdefault((split, turn), path)
+        other = found.setdefault((split, anli_round), path)
         if other is not path and other.suffix == path.suffix:
             raise DataError(
                 f"{folder}: {other.name} and {path.name} are both the split {split!r}. Put each data set "
                 "into its own folder."
             )
-    return [
-        NliFile(path, split, turn) for (split, turn), path in sorted(found.items(), key=lambda one: one[0])
-    ]
+    return [NliFile(found[key], *key) for key in sorted(found)]
 
 
 def round_named(path: Path) -> str:
     """The round of ANLI that a path names, else ""."""
-    turn = _ROUND.search(str(path))
-    return turn.group() if turn else ""
+    match = _ROUND.search(str(path))
+    return match.group() if match else ""
 
 
 def _preference(path: Path) -> tuple[int, str]:
@@ -161,9 +159,5 @@ def nli_rows(path: Path) -> Iterator[PlacedRow]:
 
 def _object_rows(path: Path) -> Iterator[PlacedRow]:
     rows = json_object(path)
-    if not rows:
-        raise DataError(f"{path}: no rows found")
-    for key, row in rows.items():
-        if not isinstance(row, dict):
-            raise DataError(f"{path}: {key}: expected a JSON object, not {row!r:.40}")
-        yield f"{path}: {key}", row
+    for key in some_rows(rows, path):
+        yield f"{path}: {key}", require_field(rows, key, dict, str(path))

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from fairseq_adv.data.tables.labelled_rows import LabelledRows, check_classes, refuse_odd_labels
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
@@ -45,15 +44,8 @@ class PrepareConfig:
     allow_odd_labels: bool = False
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Making":
-        warnings.warn("Making is PrepareConfig now, and will be gone in version 0.4", DeprecationWarning, 2)
-        return PrepareConfig
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def prepare_classification(
-    splits: Sequence[LabelledRows], out: Path, how: PrepareConfig, title: str = "classification"
+    splits: Sequence[LabelledRows], out: Path, config: PrepareConfig, title: str = "classification"
 ) -> Prepared:
     """Tokenises and binarises splits into ``out/{input0,input1,label,tokenizer}``.
 
@@ -63,7 +55,7 @@ def prepare_classification(
     Args:
         splits: "train" first, then any others.
         out: the folder to create.
-        how: the settings.
+        config: the settings.
         title: what is prepared, for the progress bar and the report.
 
     Raises:
@@ -71,18 +63,18 @@ def prepare_classification(
             ``out`` was not made by this function; the labels look like those of a wrong column, suspicious
             rows are to be refused, or there is a split "valid" beside ``valid_share``.
     """
-    if not (how.regression or how.allow_odd_labels):
+    if not (config.regression or config.allow_odd_labels):
         refuse_odd_labels(splits[0])
-    splits, notes = _with_valid(splits, how)
+    splits, notes = _with_valid(splits, config)
     made_from = {
         "format": FORMAT_VERSION,
-        "kind": "numbers" if how.regression else "classes",
-        "tokenizer": how.tokenizer.fingerprint(),
+        "kind": "numbers" if config.regression else "classes",
+        "tokenizer": config.tokenizer.fingerprint(),
         "rows (sha256)": {split.name: _digest(split) for split in splits},
     }
     result = Prepared(title, out, notes=notes)
     classes = None
-    if not how.regression:
+    if not config.regression:
         check_classes(splits[0], splits[1:])
         classes = class_dictionary(splits[0].labels)
     rows = [
@@ -90,12 +82,12 @@ def prepare_classification(
         for split in splits
         if "-" not in split.name  # a round of ANLI, whose rows are also in "valid" or "test"
     ]
-    result.notes += check_rows(rows, not how.regression, how.refuse_suspicious)
-    if finished(out, made_from, how.overwrite):
+    result.notes += check_rows(rows, not config.regression, config.refuse_suspicious)
+    if finished(out, made_from, config.overwrite):
         result.reused = True
         return result
     with workspace(out, made_from) as folder:
-        write_folder(folder, splits, classes, how.tokenizer, result, how.progress)
+        write_folder(folder, splits, classes, config.tokenizer, result, config.progress)
     result.notes.append(_learned(class_names(classes) if classes else None, splits[0]))
     unlabelled = [split.name for split in splits if not split.labels]
     if unlabelled:
@@ -103,18 +95,20 @@ def prepare_classification(
     return result
 
 
-def _with_valid(splits: Sequence[LabelledRows], how: PrepareConfig) -> tuple[list[LabelledRows], list[str]]:
+def _with_valid(
+    splits: Sequence[LabelledRows], config: PrepareConfig
+) -> tuple[list[LabelledRows], list[str]]:
     has_valid = any(split.name == "valid" for split in splits)
-    share = check_share(how.valid_share, has_valid)
+    share = check_share(config.valid_share, has_valid)
     if has_valid:
         return list(splits), []
     train, *others = splits
     rows = len(train.labels)
-    chosen = held_out(rows, share, how.seed, None if how.regression else train.labels)
+    chosen = held_out(rows, share, config.seed, None if config.regression else train.labels)
     kept = sorted(set(range(rows)) - set(chosen))
     note = (
         f"no validation split: held out {len(chosen)} of {rows} training rows (--valid-share "
-        f"{share} --seed {how.seed})"
+        f"{share} --seed {config.seed})"
     )
     return [train.picked("train", kept), train.picked("valid", chosen), *others], [note]
 

@@ -13,7 +13,7 @@ from fairseq_adv.data.tables.labelled_rows import LabelledRows, joined
 from fairseq_adv.data.workspace import Prepared
 
 
-def prepare_nli(folder: Path, out: Path, how: PrepareConfig, rounds: Sequence[str] = ()) -> Prepared:
+def prepare_nli(folder: Path, out: Path, config: PrepareConfig, rounds: Sequence[str] = ()) -> Prepared:
     """Writes premises as ``input0`` and hypotheses as ``input1``.
 
     All rounds of ANLI are trained on together: "train", "valid" and "test" have all rounds, and "valid-R1" …
@@ -22,7 +22,7 @@ def prepare_nli(folder: Path, out: Path, how: PrepareConfig, rounds: Sequence[st
     Args:
         folder: the data set's folder; ANLI's has R1, R2, R3, or files with such names.
         out: the folder to create.
-        how: as in :func:`prepare_classification`.
+        config: as in :func:`prepare_classification`.
         rounds: the rounds of ANLI to use; empty: all.
 
     Raises:
@@ -46,8 +46,8 @@ def prepare_nli(folder: Path, out: Path, how: PrepareConfig, rounds: Sequence[st
     for split in sorted(read, key=_order):
         if split != "train" and len(read[split]) > 1:
             splits += [joined(f"{split}-{file.round}", [rows]) for file, rows in read[split]]
-    known = replace(how, allow_odd_labels=True)  # the columns are those of the layout
-    result = prepare_classification(splits, out, known, "nli")
+    # The columns are those of the layout.
+    result = prepare_classification(splits, out, replace(config, allow_odd_labels=True), "nli")
     result.notes[:0] = notes
     return result
 

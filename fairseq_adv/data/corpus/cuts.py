@@ -15,6 +15,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from fairseq_adv.data.corpus.reader import Piece, zstandard_module
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.lines import HEAD, check_head
 
 BLANK_LINE, LINE = "blank-line", "line"
 _END = rb"(?:\r\n|\n|\r(?!\n))"
@@ -42,14 +43,16 @@ def inputs(paths: Sequence[Path]) -> List[Piece]:
             raise DataError(f"{path}: is given twice. Pass each file once.")
         try:
             with open(path, "rb") as file:
-                file.read(1)
+                head = file.read(HEAD)
         except OSError as error:
             raise DataError(
                 f"{path}: can't be read ({error.strerror}). Make it readable, or leave it out."
             ) from error
+        found[path.resolve()] = piece = Piece(path, 0, path.stat().st_size)
         if path.suffix == ".zst":
             zstandard_module(path)
-        found[path.resolve()] = Piece(path, 0, path.stat().st_size)
+        elif not piece.compressed:
+            check_head(path, head)
     pieces = [piece for piece in found.values() if piece.end]
     if not pieces:
         raise DataError(f"{', '.join(map(str, paths))}: empty, so there is nothing to write")

@@ -5,7 +5,6 @@ ALUM (arXiv 2004.08994) raises BERT's masking rate from 5% to 25% in five steps 
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Iterator
@@ -42,61 +41,31 @@ class MaskSchedule:
             max_epoch: the run's last epoch; 0: not limited by epochs. If shards are joined by colons, an
                 epoch of fairseq is one shard.
         """
-        items = [item.strip() for item in text.split(",")]
-        placed = [item.partition("@") for item in items]
-        rates = tuple(_rate(text, rate) for rate, _, _ in placed)
-        if not any(at for _, at, _ in placed):
-            return cls(rates, _equal_steps(text, len(rates), max_epoch))
-        if not all(at for _, at, _ in placed):
-            raise DataError(f"{OPTION} {text}: pass the first epoch of every rate (0.05@1,0.1@20), or none")
-        epochs = tuple(_epoch(text, epoch) for _, _, epoch in placed)
-        if epochs[0] != 1:
+        rates, epochs = [], []
+        try:
+            for item in text.split(","):
+                rate, at, epoch = item.strip().partition("@")
+                rates.append(float(rate))
+                epochs += [int(epoch)] if at else []
+        except ValueError:
+            rates = []
+        ascending = all(one < next_one for one, next_one in zip([0, *epochs], epochs))
+        if not rates or not all(0 < rate < 1 for rate in rates) or len(epochs) not in (0, len(rates)):
             raise DataError(
-                f"{OPTION} {text}: the first rate must start at epoch 1: {items[0].partition('@')[0]}@1"
+                f"{OPTION} {text}: pass rates above 0 and below 1, all with their first epochs "
+                "(0.05@1,0.1@20), or none (0.05,0.1)"
             )
-        if any(later <= earlier for earlier, later in zip(epochs, epochs[1:])):
-            raise DataError(f"{OPTION} {text}: the epochs must be ascending")
-        if 0 < max_epoch < epochs[-1]:
+        if epochs and (epochs[0] != 1 or not ascending or 0 < max_epoch < epochs[-1]):
+            last = f" and end by --max-epoch {max_epoch}" if max_epoch else ""
+            raise DataError(f"{OPTION} {text}: the epochs must begin with 1, ascend{last}")
+        if not epochs and max_epoch < len(rates):
             raise DataError(
-                f"{OPTION} {text}: epoch {epochs[-1]} is beyond --max-epoch {max_epoch}; lower one or raise "
-                "the other"
+                f"{OPTION} {text}: {len(rates)} equal steps need a --max-epoch of {len(rates)} or more; in a "
+                "corpus of several shards each shard is an epoch. Or pass the first epoch of each rate, like "
+                "0.05@1,0.1@20"
             )
-        return cls(rates, epochs)
-
-
-def _rate(text: str, word: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < 1:  # also refuses nan
-        raise DataError(
-            f"{OPTION} {text}: {word!r} is not a masking rate; pass numbers above 0 and below 1: 0.05,0.1"
-        )
-    return value
-
-
-def _epoch(text: str, word: str) -> int:
-    if not (word.isascii() and word.isdigit() and int(word) >= 1):
-        raise DataError(
-            f"{OPTION} {text}: {word!r} is not an epoch; pass whole numbers of 1 or more, like 0.05@1,0.1@20"
-        )
-    return int(word)
-
-
-def _equal_steps(text: str, count: int, max_epoch: int) -> tuple[int, ...]:
-    if max_epoch <= 0:
-        raise DataError(
-            f"{OPTION} {text}: equal steps need the number of epochs. Pass --max-epoch, or the first epoch "
-            "of each rate: RATE@EPOCH, like 0.05@1,0.1@20"
-        )
-    if max_epoch < count:
-        raise DataError(
-            f"{OPTION} {text}: {count} rates don't fit into --max-epoch {max_epoch}. Pass fewer rates or "
-            "more epochs; in a corpus of several shards (joined by colons) each shard is a separate "
-            "epoch"
-        )
-    return tuple(-(-step * max_epoch // count) + 1 for step in range(count))
+        equal = [-(-step * max_epoch // len(rates)) + 1 for step in range(len(rates))]
+        return cls(tuple(rates), tuple(epochs or equal))
 
 
 class ScheduledMasking(BaseWrapperDataset):

@@ -184,17 +184,6 @@ def _decoded(data: bytes, piece: Piece, place: int, reading: Reading) -> str:
         raise DataError(_not_utf8(data, piece, place, error)) from error
 
 
-_UTF16 = "This looks like UTF-16: convert it (iconv -f UTF-16 -t UTF-8)."
-_NO_TEXT = {
-    b"\xff\xfe": _UTF16,
-    b"\xfe\xff": _UTF16,
-    b"\x1f\x8b": "This looks like gzip: rename it to end in .gz.",
-    b"\x28\xb5\x2f\xfd": "This looks like Zstandard: rename it to end in .zst.",
-    b"\xfd7zXZ\x00": "This looks like xz: unpack it (xz -d), or compress it as .gz or .zst instead.",
-    b"BZh": "This looks like bzip2: unpack it (bzip2 -d), or compress it as .gz or .zst instead.",
-}  # first bytes of a file: advice
-
-
 def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) -> str:
     line = 1 + lines_in(data[: error.start])
     before = piece if piece.compressed else Piece(piece.path, 0, place)
@@ -206,13 +195,10 @@ def _not_utf8(data: bytes, piece: Piece, place: int, error: UnicodeDecodeError) 
         line += lines_in(block)
     shown = data[error.start : error.start + 4].hex(" ")
     where = f"byte {place + error.start}" + (" of its text" if piece.compressed else "")
-    hint = (
-        "Convert it (iconv -f LATIN1 -t UTF-8, or from its actual encoding), or pass --encoding-errors "
-        "replace to insert U+FFFD."
+    return (
+        f"{piece.path}:{line}: not UTF-8 at {where} ({shown}: {error.reason}). Convert it (iconv -f LATIN1 "
+        "-t UTF-8, or from its actual encoding), or pass --encoding-errors replace to insert U+FFFD."
     )
-    if place == 0:  # replacing the bytes of any of these would leave no text
-        hint = next((fix for magic, fix in _NO_TEXT.items() if data.startswith(magic)), hint)
-    return f"{piece.path}:{line}: not UTF-8 at {where} ({shown}: {error.reason}). {hint}"
 
 
 def lines_in(data: bytes) -> int:

@@ -14,7 +14,6 @@ from fairseq_adv.data.glue.glue_files import TASKS, SplitLayout, TaskLayout, rea
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.text.labelled_folder import label_dictionary, write_folder
-from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
 
@@ -70,8 +69,6 @@ def prepare(
         made_from["labels"] = list(label_dictionary(labels).symbols)
     if finished(out, made_from, overwrite):
         result.reused = True
-        if not (out / FOLDER).is_dir():
-            result.notes.append(f"made before {FOLDER}/ was stored with the data; --overwrite adds it")
         return result
     splits = [read_split(split.path(folder), layout, split) for split in present]
     _check_labels(layout, splits)

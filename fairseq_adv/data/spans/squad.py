@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from fairseq_adv.data.checked_json import check_text, json_object, require_field
+from fairseq_adv.data.checked_json import json_object, require_field, text_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import only_file, split_files, split_named
 
@@ -100,30 +100,21 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
     content = json_object(path, "Download the file again.")
     squad = Squad([], [], str(content.get("version", "")))
     seen: Dict[str, str] = {}
-    for where, paragraph in _paragraphs(content, path):
-        context = require_field(paragraph, "context", str, where)
-        if not context.strip():
-            raise DataError(f"{where}: the context is empty. Fill it in, or remove the paragraph.")
-        squad.contexts.append(context)
+    articles = _objects(content, "data", str(path), ": ")
+    for where, paragraph in (one for at, row in articles for one in _objects(row, "paragraphs", at)):
+        squad.contexts.append(context := text_of(paragraph, "context", where))
         for number, row in _objects(paragraph, "qas", where):
             name = require_field(row, "id", str, number)
             place = f"{path}: question {name}"
             if name in seen:
                 raise DataError(f"{place}: the id is also at {seen[name]}. Ids must be unique.")
             seen[name] = number[len(str(path)) + 2 :]
-            text = require_field(row, "question", str, place)
-            if not text.strip():
-                raise DataError(f"{place}: the question is empty. Fill it in, or remove it.")
+            text = text_of(row, "question", place)
             answers = _answers(row, context, place, answered)
             squad.questions.append(SpanQuestion(name, text, len(squad.contexts) - 1, answers, place))
     if not squad.questions:
         raise DataError(f"{path}: no questions found")
     return squad
-
-
-def _paragraphs(content: Dict[str, Any], path: Path) -> Iterator[Tuple[str, Dict[str, Any]]]:
-    for where, article in _objects(content, "data", str(path), ": "):
-        yield from _objects(article, "paragraphs", where)
 
 
 def _objects(
@@ -150,18 +141,14 @@ def _answers(row: Dict[str, Any], context: str, where: str, needed: bool) -> Opt
 
 
 def _answer(row: Dict[str, Any], context: str, where: str) -> Answer:
-    text, start = require_field(row, "text", str, where), row.get("answer_start")
-    check_text(text, f"{where}: text")
-    if not text.strip():
-        raise DataError(f"{where}: the text is empty. Fill it in, or remove the answer.")
+    text, start = text_of(row, "text", where), row.get("answer_start")
     if not isinstance(start, int) or isinstance(start, bool) or start < 0:
         raise DataError(f"{where}: answer_start must be a whole number of characters, not {start!r:.40}")
-    there = context[start : start + len(text)]
-    if there != text:
-        found = context.find(text)
-        fix = f"Is it {found}?" if found >= 0 else "The context does not contain this text."
+    if not context.startswith(text, start):
+        place = context.find(text)
+        fix = f"Is it {place}?" if place >= 0 else "The context does not contain this text."
         raise DataError(
-            f"{where}: {text!r:.60} is not at answer_start {start}, where the context has {there!r:.60}. "
-            f"answer_start counts characters from 0. {fix}"
+            f"{where}: {text!r:.60} is not at answer_start {start}, where the context has "
+            f"{context[start : start + len(text)]!r:.60}. answer_start counts characters from 0. {fix}"
         )
     return Answer(text, start)

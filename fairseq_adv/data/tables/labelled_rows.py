@@ -55,7 +55,6 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Labell
     inputs: tuple[list[str], ...] = tuple([] for _ in columns.texts)
     labels: list[str] = []
     places: list[str] = []
-    missing: Optional[DataError] = None  # for the first row without a label
     unlabelled: list[str] = []
     for where, row in rows:
         for texts, column in zip(inputs, columns.texts):
@@ -63,27 +62,20 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Labell
         label = _label(row, columns, where)
         if label is not None:
             labels.append(label)
-        elif columns.label not in row:
-            missing = missing or no_column(row, columns.label, where)
+        elif columns.label not in row and not name.startswith("test"):
+            raise no_column(row, columns.label, where)
         else:
             unlabelled.append(where)
         places.append(where)
-    if unlabelled and missing is None:
-        missing = _no_label(columns.label, unlabelled)
-    if missing is not None and (labels or not name.startswith("test")):
-        raise missing
+    if unlabelled and (labels or not name.startswith("test")):
+        raise _no_label(columns.label, unlabelled)
     return LabelledRows(name, inputs, labels, places)
 
 
 def _no_label(column: str, rows: list[str]) -> DataError:
-    first, *others = rows
-    if not others:
-        return DataError(f"{first}: no label in column {column!r}. Fill it in, or remove the row.")
-    places = ", ".join(where.rpartition(":")[2].strip() for where in others[:8])
-    return DataError(
-        f"{first}: no label in column {column!r}, nor in {len(others)} more rows ({places}"
-        f"{', …' * (len(others) > 8)}). Fill them in, or remove the rows."
-    )
+    more = ", ".join(where.rpartition(":")[2].strip() for where in rows[1:9])
+    others = f", nor in {len(rows) - 1} more rows ({more}{', …' * (len(rows) > 9)})" if more else ""
+    return DataError(f"{rows[0]}: no label in column {column!r}{others}. Fill it in, or remove the row.")
 
 
 def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:

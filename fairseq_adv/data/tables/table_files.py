@@ -1,18 +1,24 @@
-"""Reads table rows from csv, tsv, jsonl, parquet, or text lines that begin with a class."""
+"""Reads table rows from csv, tsv, jsonl, parquet, or text lines that begin with a class.
+
+An ending promises a separator, but spreadsheets of many countries write a csv with semicolons, and a .txt may
+have any.
+"""
 
 from __future__ import annotations
 
+import csv
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.checked_json import check_text, json_lines
 from fairseq_adv.data.errors import DataError, no_file
-from fairseq_adv.data.lines import lines_of, max_line, some_rows, too_long
+from fairseq_adv.data.lines import lines_of, max_line, some_rows, too_long, whole_lines
 from fairseq_adv.data.tables.parquet import parquet_rows
-from fairseq_adv.data.tables.separated import SEPARATORS, cells_of, find_separator, own_separator
 
 logger = logging.getLogger(__name__)
 
@@ -20,11 +26,9 @@ PlacedRow = tuple[str, dict[str, Any]]
 """("file:line", the row's cells by column name)."""
 CLASS_LINES = (".txt", ".label", ".all")
 ENDINGS = (".csv", ".tsv", ".jsonl", ".parquet", *CLASS_LINES)
-_FIXES = {
-    ".json": "Write it as .jsonl, one object per line.",
-    **dict.fromkeys((".xlsx", ".xls", ".ods"), "Save it as .csv."),
-    **dict.fromkeys((".bz2", ".xz", ".zip", ".zst"), "Unpack it."),
-}
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
+_OWN = {".csv": ",", ".tsv": "\t", ".txt": ""}  # the separators that endings promise
+_SAMPLE = 20  # rows by which the separator is found
 
 
 def read_table(
@@ -54,14 +58,16 @@ def read_table(
     if not path.is_file():
         raise no_file(path)
     if ending not in ENDINGS:
-        fix = _FIXES.get(ending, "Rename it.")
-        raise DataError(f"{path}: the name must end in {', '.join(ENDINGS)} (optionally .gz). {fix}")
-    if ending in (".csv", ".tsv", ".txt"):
+        raise DataError(
+            f"{path}: the name must end in {', '.join(ENDINGS)} (optionally .gz). Save it as one of these: a "
+            "spreadsheet as .csv, JSON as .jsonl, one object per line."
+        )
+    if ending in _OWN:
         separator = find_separator(path, encoding, ending, columns if header else None)
         if separator:
-            if separator != own_separator(ending):
+            if separator != _OWN[ending]:
                 logger.info("%s: read as a table with cells separated by %s", path, SEPARATORS[separator])
-            yield from _named(path, cells_of(path, encoding, ending, separator), header)
+            yield from some_rows(_by_name(_cells_of(path, encoding, ending, separator), header), path)
             return
     if not header:
         raise DataError(f"{path}: --no-header is for csv, tsv, and a .txt of cells. Leave it out.")
@@ -75,7 +81,7 @@ def read_table(
 
 def tab_separated(path: Path, header: bool) -> Iterator[PlacedRow]:
     """Like :func:`read_table`, for a file of any name whose cells are separated by tabs."""
-    return _named(path, cells_of(path, None, ".tsv", "\t"), header)
+    return some_rows(_by_name(_cells_of(path, None, ".tsv", "\t"), header), path)
 
 
 def text_cell(row: dict[str, Any], column: str, where: str) -> str:
@@ -109,10 +115,6 @@ def no_column(row: Mapping[str, Any], column: str, where: str) -> DataError:
     return DataError(f"{where}: no column {column!r}. The columns are {', '.join(map(repr, row)):.400}.")
 
 
-def _named(path: Path, rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
-    return some_rows(_by_name(rows, header), path)
-
-
 def _by_name(rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
     names: list[str] = []
     head = ""
@@ -139,3 +141,82 @@ def _class_lines(path: Path, encoding: str | None) -> Iterator[PlacedRow]:
     for line, row in some_rows((one for one in lines_of(path, encoding) if one[1].strip()), path):
         label, _, rest = row.strip().partition(" ")
         yield f"{path}:{line}", {"label": label, "text": rest}
+
+
+def find_separator(path: Path, encoding: str | None, ending: str, columns: Sequence[str] | None) -> str:
+    """What separates the cells of the first rows: each then has the same number of cells, two or more.
+
+    Args:
+        ending: of the file's name, without .gz.
+        columns: that the first row should name; ``None``: there is no such row. A .txt has cells separated by
+            commas or semicolons only if they are named, as texts have these characters too.
+
+    Returns:
+        one of ``SEPARATORS``: that of the ending if it fits; if none does, the one whose first row has the
+        columns, or else that of the ending, "" for a .txt. Tabs in every row separate cells, unless the
+        ending promises commas.
+
+    Raises:
+        DataError: a csv without names of columns could have commas or semicolons.
+    """
+    own = _OWN[ending]
+    order = sorted(SEPARATORS, key=lambda one: (one != own, one != "\t"))
+    samples = {separator: _first_rows(path, encoding, ending, separator) for separator in order}
+    rows = samples["\t"]
+    if own != "," and len(rows) > 1 and all(len(row) > 1 for row in rows):
+        return "\t"  # also if a row has a cell too many, which whoever reads the whole file reports
+    even = [one for one, rows in samples.items() if len({len(row) for row in rows}) == 1 < len(rows[0])]
+    if own == "," and columns is None and len(rows) > 1 and {",", ";"} <= {*even}:  # such as good;0,5
+        raise DataError(
+            f"{path}: commas or semicolons may separate its cells. Put the names of the columns in the first "
+            "row, and leave --no-header out"
+        )
+    for separator in even:
+        rows = samples[separator]
+        is_meant = own or separator == "\t" or columns is None or set(columns) <= set(rows[0])
+        if is_meant and (separator == own or len(rows) > 1):
+            return separator
+    named = [one for one, rows in samples.items() if columns and rows and set(columns) <= set(rows[0])]
+    return named[0] if named else own
+
+
+def _first_rows(path: Path, encoding: str | None, ending: str, separator: str) -> list[list[str]]:
+    rows: list[list[str]] = []
+    with suppress(DataError):  # whoever reads the whole file reports it
+        rows.extend(row for _, row in islice(_cells_of(path, encoding, ending, separator), _SAMPLE))
+    return rows
+
+
+def _cells_of(
+    path: Path, encoding: str | None, ending: str, separator: str
+) -> Iterator[tuple[str, list[str]]]:
+    """("file:line", cells) of each row that is not blank.
+
+    Cells may be quoted, and then contain line breaks; but where a file that is no .csv has tabs, a quote is
+    an ordinary character.
+    """
+    if separator == "\t" and ending != ".csv":
+        for number, row in lines_of(path, encoding):
+            if row.strip(" \r"):  # a row of empty cells is not a blank line
+                yield f"{path}:{number}", row.rstrip("\r").split("\t")
+        return
+    line, size = 1, 0  # where the current row begins, and how much of it was read
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for text in whole_lines(path, encoding, ""):
+            size += len(text)
+            if size > max_line():
+                raise too_long(f"{path}:{line}", "the row", hint=" Is a quotation mark unclosed?")
+            yield text
+
+    # Rows are bounded above; the module's own limit, for the whole process, is 128 KiB a cell.
+    csv.field_size_limit(max(csv.field_size_limit(), max_line()))
+    reader = csv.reader(lines(), delimiter=separator, strict=True)
+    try:
+        for cells in reader:
+            if cells:
+                yield f"{path}:{line}", cells
+            line, size = reader.line_num + 1, 0
+    except csv.Error as error:
+        raise DataError(f"{path}:{line}: not CSV ({error}). Is a quotation mark unclosed?") from error

@@ -10,7 +10,6 @@ tokenizer's own id indexes a table of dictionary ids, built once; the ids are th
 from __future__ import annotations
 
 import re
-import warnings
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from pathlib import Path
@@ -225,13 +224,3 @@ class CompiledTokenizer(TokenToIds):
             is_marked = symbol.startswith(self.mark)
             found[number] = Piece(symbol[len(self.mark) * is_marked :], is_marked == self.mark_begins_word)
         return found
-
-
-def __getattr__(name: str) -> Any:
-    if name == "load_tokenizer":  # documented here in 0.2
-        from fairseq_adv.data.tokenizers import saved_tokenizer
-
-        place = "fairseq_adv.data.tokenizers.saved_tokenizer"
-        warnings.warn(f"load_tokenizer is in {place} now, and only there from 0.4 on", DeprecationWarning, 2)
-        return saved_tokenizer.load_tokenizer
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

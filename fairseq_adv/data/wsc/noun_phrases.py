@@ -11,14 +11,13 @@ import importlib
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairseq_adv.data.errors import DataError
-
-if TYPE_CHECKING:
-    from fairseq_adv.data.wsc.superglue import PronounExample
+from fairseq_adv.data.wsc.superglue import PronounExample
 
 MODEL = "en_core_web_lg"  # fairseq's
 _ELSEWHERE = (
@@ -44,6 +43,18 @@ def candidates_for(
         phrases = noun_phrases(next(parsed)) if parsed is not None else []
         phrases += spans.get(_words(example.text), [])
         yield other_phrases(phrases, example.query)
+
+
+def with_candidates(examples: Sequence[PronounExample], model: str = MODEL) -> list[PronounExample]:
+    """The examples; those whose lines don't say theirs get the noun phrases of the text as candidates."""
+    bare = [example for example in examples if example.candidates is None]
+    if not bare:
+        return list(examples)
+    try:
+        phrases = candidates_for(bare, model=model)
+        return [replace(one, candidates=next(phrases)) if one.candidates is None else one for one in examples]
+    except DataError as error:
+        raise DataError(f"{bare[0].where}: no candidates, and {error}") from error
 
 
 def _spans(examples: Sequence[PronounExample]) -> dict[str, list[str]]:

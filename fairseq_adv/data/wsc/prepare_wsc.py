@@ -53,7 +53,7 @@ def prepare_wsc(
             for split, path in files.items():
                 _write(path, folder / f"{split}.jsonl", source, model)
     for split in files:
-        counts = [len(example.candidates) for example in read_wsc(out / f"{split}.jsonl")]
+        counts = [len(example.candidates or ()) for example in read_wsc(out / f"{split}.jsonl")]
         result.rows[split], mean = len(counts), sum(counts) / len(counts)
         result.details.append(
             f"  {split}: {len(counts)} examples, {mean:.1f} candidates each, {counts.count(0)} without any"
@@ -67,7 +67,7 @@ def _write(path: Path, target: Path, source: str, model: str) -> None:
         examples = examples_from_wnli(path)
         rows = [_row_of(example) for example in examples]
     else:
-        examples = read_wsc(path, with_candidates=False)
+        examples = read_wsc(path)
         rows = [row for _, row in json_lines(path)]
     bar = tqdm(
         zip(rows, candidates_for(examples, source, model)), total=len(examples), desc=target.name, unit="line"

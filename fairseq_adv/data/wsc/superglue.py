@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import check_text, json_lines, require_field, text_of
+from fairseq_adv.data.checked_json import json_lines, require_field, text_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.wsc.noun_phrases import MODEL, candidates_for
 
 # What may be attached to a pronoun between two spaces: "him," · ("he · it's · they'll · his)
 _WORD = re.compile(r"^(\W*)(.*?)((?:['’](?:s|m|d|re|ve|ll)?)?\W*)$", re.DOTALL | re.IGNORECASE)
@@ -33,7 +32,8 @@ class PronounExample:
     pronoun: str  # the pronoun as written in the text, without punctuation
     suffix: str  # the text after it
     query: Optional[str]  # the phrase that it may refer to; ``None``: only the candidates are compared
-    candidates: tuple[str, ...]  # other phrases that it could refer to; may be empty
+    # other phrases that it could refer to; may be empty; ``None``: the line doesn't say
+    candidates: Optional[tuple[str, ...]]
     label: Optional[bool]  # whether it refers to the query; ``None`` if unknown
     where: str  # "file:line", for messages
 
@@ -43,33 +43,13 @@ class PronounExample:
         return self.prefix + self.pronoun + self.suffix
 
 
-def read_wsc(path: Path, with_candidates: bool = True, spacy_model: str = MODEL) -> list[PronounExample]:
-    """Reads all examples of a jsonl file, one per line, in order.
-
-    Candidates are taken from the line if it has some. Otherwise they are the noun phrases of the text
-    (spaCy), without pronouns and without phrases that overlap the query.
-
-    Args:
-        with_candidates: ``False``: lines without candidates get none, and spaCy is not needed.
-    """
-    examples: list[PronounExample] = []
-    bare: list[int] = []
-    for number, (where, row) in enumerate(json_lines(path)):
-        examples.append(example_of(row, number, where))
-        if row.get("candidates") is None:
-            bare.append(number)
-    if bare and with_candidates:
-        try:
-            found = candidates_for([examples[number] for number in bare], model=spacy_model)
-            for number, candidates in zip(bare, found):
-                examples[number] = replace(examples[number], candidates=candidates)
-        except DataError as error:
-            raise DataError(f"{examples[bare[0]].where}: no candidates, and {error}") from error
-    return examples
+def read_wsc(path: Path) -> list[PronounExample]:
+    """Reads all examples of a jsonl file, one per line, in order."""
+    return [example_of(row, number, where) for number, (where, row) in enumerate(json_lines(path))]
 
 
 def example_of(row: dict[str, Any], number: int, where: str) -> PronounExample:
-    """Builds the example from one JSON object; its candidates are those of the line, or none.
+    """Builds the example from one JSON object.
 
     Args:
         number: the example's position, which is its id if the line has no ``idx``.
@@ -105,7 +85,7 @@ def detokenised(example: PronounExample) -> PronounExample:
     """
     marked = _close_up(f"{example.prefix}\0{example.pronoun}\0{example.suffix}")
     prefix, pronoun, suffix = marked.split("\0")
-    candidates = tuple(_close_up(phrase) for phrase in example.candidates)
+    candidates = tuple(_close_up(phrase) for phrase in example.candidates or ())
     query = None if example.query is None else _close_up(example.query)
     return replace(example, prefix=prefix, pronoun=pronoun, suffix=suffix, query=query, candidates=candidates)
 
@@ -161,12 +141,8 @@ def _query(target: dict[str, Any], where: str) -> str | None:
     return query
 
 
-def _candidates(row: dict[str, Any], where: str) -> tuple[str, ...]:
+def _candidates(row: dict[str, Any], where: str) -> tuple[str, ...] | None:
     if row.get("candidates") is None:
-        return ()
-    candidates = require_field(row, "candidates", list, where)
-    for candidate in candidates:
-        if not isinstance(candidate, str) or not candidate.strip():
-            raise DataError(f"{where}: candidates must be non-empty texts, not {candidate!r}")
-        check_text(candidate, f"{where}: candidates")
-    return tuple(" ".join(candidate.split()) for candidate in candidates)  # as the query
+        return None
+    texts = dict(enumerate(require_field(row, "candidates", list, where)))
+    return tuple(" ".join(text_of(texts, number, where, "candidates ").split()) for number in texts)

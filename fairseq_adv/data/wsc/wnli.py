@@ -173,7 +173,7 @@ def _example(number: int, row: WnliRow) -> PronounExample:
         pronoun=written,
         suffix=row.premise[pronoun.end :],
         query=query,
-        candidates=(),
+        candidates=None,
         label=row.label,
         where=row.where,
     )

@@ -84,10 +84,12 @@ class PhraseKind:
         self.task.load_dataset(split)
         dataset: Any = self.task.dataset(split)
         sentences: Sequence[PronounExample] = dataset.examples
-        phrases = padded([[s.query or "", *s.candidates] for s in sentences])
+        candidates = [[*(s.candidates or ())] for s in sentences]
+        phrases = padded([[s.query or "", *others] for s, others in zip(sentences, candidates)])
         gold = np.array(["" if s.label is None else str(s.label) for s in sentences])
         content = [
-            [s.id, s.prefix, s.pronoun, s.suffix, s.query, list(s.candidates), s.label] for s in sentences
+            [s.id, s.prefix, s.pronoun, s.suffix, s.query, others, s.label]
+            for s, others in zip(sentences, candidates)
         ]
         digest = _digest(self.task, content)
         return ScoredRows(dataset, "phrases", distinct_ids(sentences), phrases, gold, digest)

@@ -137,7 +137,7 @@ def wnli_rows(ensemble: Ensemble, vote: bool, wnli: Path, sentences: Path) -> De
         wnli: GLUE's file.
         sentences: WSC's file, which was predicted.
     """
-    examples = read_wsc(sentences, with_candidates=False)
+    examples = read_wsc(sentences)
     decisions = decide(ensemble, vote)
     answers = dict(zip(ensemble.first.ids.tolist(), decisions.answers))
     queries = dict(zip(ensemble.first.ids.tolist(), ensemble.first.labels_of_rows[:, 0].tolist()))

@@ -26,8 +26,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of
-from fairseq_adv.data.tables.separated import find_separator
-from fairseq_adv.data.tables.table_files import PlacedRow, read_table, text_cell
+from fairseq_adv.data.tables.table_files import PlacedRow, find_separator, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_split, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import read_manifest

@@ -12,7 +12,15 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, Kind, checked_object, json_object_or_none
+from fairseq_adv.data.checked_json import (
+    COUNT,
+    SIZE,
+    TEXT,
+    TEXTS,
+    FieldType,
+    checked_object,
+    json_object_or_none,
+)
 from fairseq_adv.data.errors import DataError, full_disk_named, no_checkpoint, no_file
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
@@ -189,7 +197,7 @@ def _kept(file: Path) -> list[dict[str, Any]]:
     return [checked_object(line, _KINDS, f"{file}:{number}", _FIX) for number, line in enumerate(lines, 1)]
 
 
-def _are_all(value: Any, length: int, kind: Kind) -> bool:
+def _are_all(value: Any, length: int, kind: FieldType) -> bool:
     """Whether it is a list of lists of this length."""
     return isinstance(value, list) and all(
         isinstance(one, list) and len(one) == length and all(map(kind[1], one)) for one in value
