@@ -148,7 +148,7 @@ def test_killed_for_real_and_run_again(encoder: Path, large: Path, tmp_path: Pat
     out = tmp_path / "out"
     words = [large, out, "--shards", 3, "--workers", 1, "--encoder", encoder]
     process = start(*words)
-    until(lambda: (out / "shard1.partial").is_dir(), process)
+    until(lambda: (out / ".shard1.tmp").is_dir(), process)
     (worker,) = children(process)
     os.kill(worker, signal.SIGSTOP)  # so that it is still at work when the parent is gone
     process.kill()
@@ -175,7 +175,7 @@ def test_a_killed_worker_costs_its_own_shard_only(encoder: Path, large: Path, tm
     out = tmp_path / "out"
     words = [large, out, "--shards", 4, "--workers", 1, "--encoder", encoder]
     process = start(*words)
-    until(lambda: (out / "shard1.partial").is_dir(), process)
+    until(lambda: (out / ".shard1.tmp").is_dir(), process)
     (worker,) = children(process)
     os.kill(worker, signal.SIGKILL)
     stdout, stderr = process.communicate()
@@ -196,7 +196,7 @@ def test_interrupted(encoder: Path, large: Path, tmp_path: Path, number: signal.
     out = tmp_path / "out"
     words = [large, out, "--shards", 6, "--workers", 2, "--encoder", encoder]
     process = start(*words, preexec_fn=handle_interrupts, start_new_session=True)
-    until(lambda: any(out.glob("shard*.partial")), process)
+    until(lambda: any(out.glob(".shard*.tmp")), process)
     workers = children(process)
     if number is signal.SIGINT:
         os.killpg(process.pid, number)  # as a terminal does it: to the workers too
