@@ -76,14 +76,14 @@ def test_noun_phrases(wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_interrupted_and_run_again(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, partial = tmp_path / "out", tmp_path / "out.partial"
+    out, partial = tmp_path / "out", tmp_path / ".out.tmp"
     import fairseq_adv.data.wsc.prepare_wsc as module
 
     original = module._write
 
     def stops(path: Path, *arguments: object) -> None:
         if path.name == "test.jsonl":
-            assert (partial / "valid.jsonl").is_file()
+            assert (partial / "new" / "valid.jsonl").is_file()
             raise KeyboardInterrupt
         original(path, *arguments)  # type: ignore[arg-type]
 

@@ -304,7 +304,7 @@ READERS: dict[str, Reader] = {
     "race": Reader("1.txt", _text("1.txt", json.dumps(RACE)), read_race),
     "regents": Reader("a.csv", _text("a.csv", REGENTS), lambda folder: read_regents(folder / "a.csv")),
     "wsc": Reader("a.jsonl", _lines("a.jsonl", wsc_line(np.random.default_rng(0), 0, True)),
-                  lambda folder: list(map(detokenised, read_wsc(folder / "a.jsonl", with_candidates=False)))),
+                  lambda folder: list(map(detokenised, read_wsc(folder / "a.jsonl")))),
     "tags": Reader("a.tsv", _text("a.tsv", "one\tB-X\ntwo\tI-X\n\nthree\tO\n"),
                    lambda folder: read_columns(folder / "a.tsv")),
     "predicted tags": Reader("a.txt", _text("a.txt", "one B-X O\ntwo I-X B-Y\n\nthree O S-X\n"),

@@ -100,55 +100,6 @@ def test_a_share_is_held_out(tmp_path: Path) -> None:
     assert together == {row["id"] for row in rows}
 
 
-def test_a_second_run_reuses(tmp_path: Path) -> None:
-    assert not made(tmp_path, PLAIN, valid=[PLAIN]).reused
-    before = (tmp_path / "out/train.jsonl").stat().st_mtime_ns
-    assert made(tmp_path, PLAIN, valid=[PLAIN]).reused
-    assert (tmp_path / "out/train.jsonl").stat().st_mtime_ns == before
-    with pytest.raises(DataError, match=r"made from other files or options \(questions"):
-        made(tmp_path, HELLASWAG, valid=[PLAIN])
-
-
-BAD: list[tuple[dict[str, Any], str]] = [
-    ({"text": "x"}, "unknown layout with the keys 'text'"),
-    ({**HELLASWAG, "endings": ["w4"]}, "1 choices, but 2 to 26 are needed"),
-    ({**HELLASWAG, "endings": "w4"}, "endings must be a JSON array"),
-    ({**HELLASWAG, "endings": ["w4", " "]}, "choice B is empty"),
-    ({**HELLASWAG, "endings": ["w4", None]}, "choice B must be a JSON string"),
-    ({**HELLASWAG, "ctx_a": ""}, "ctx_a is empty"),
-    ({**HELLASWAG, "ctx_b": None}, "ctx_b must be a JSON string"),
-    ({**HELLASWAG, "ctx_b": "\ud800"}, "ctx_b has half a surrogate pair"),
-    ({**HELLASWAG, "label": 2}, "the answer 2 must be a number from 0 to 1"),
-    ({**SWAG, "label": "A"}, "the answer 'A' must be a number"),
-    ({**SWAG, "label": ""}, "no answer, but the split train needs one"),
-    ({**SWAG, "sent1": " "}, "sent1 is empty"),
-    ({**PLAIN, "answer": True}, "the answer True must be a number"),
-    ({**PLAIN, "answer": -2}, "the answer -2 must be a number"),
-    ({**PLAIN, "context": "", "question": ""}, "neither question nor context"),
-    ({**PLAIN, "id": "good"}, r"the id good is also at .*train.jsonl:1"),
-    ({"question": {"stem": "", "choices": [{"label": "A", "text": "x"}]}, "id": 1}, "question.stem is empty"),
-]
-
-
-@pytest.mark.parametrize(("row", "message"), BAD, ids=range(len(BAD)))
-def test_a_bad_row_is_named_by_its_line(row: dict[str, Any], message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"train.jsonl:2: {message}"):
-        made(tmp_path, {**PLAIN, "id": "good"}, row, valid=[PLAIN])
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_training_file_is_needed(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no training file"):
         prepare_choices({"valid": tmp_path / "val.csv"}, tmp_path / "out")
-
-
-def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
-    folder = shared_data / "multiple_choice"
-    result = prepare_choices({"train": folder / "hellaswag_1000.jsonl"}, tmp_path / "hellaswag")
-    assert result.rows == {"train": 900, "valid": 100}
-    found = read_questions(tmp_path / "hellaswag" / "train.jsonl")
-    assert (
-        sum(not question.stem for question in found) > 50 and len({question.id for question in found}) == 900
-    )
-    result = prepare_choices({"train": folder / "swag_10.json"}, tmp_path / "swag")
-    assert result.rows == {"train": 9, "valid": 1}

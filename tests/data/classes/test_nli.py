@@ -13,7 +13,6 @@ from glue_samples import small_wordpiece
 
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig
 from fairseq_adv.data.classes.prepare_nli import prepare_nli
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared
@@ -152,61 +151,8 @@ def test_anli_has_all_rounds_together_and_each_alone(tokenizer: TokenToIds, tmp_
     assert "valid-R1" not in made(folder, tmp_path / "one", tokenizer, "R1").rows
 
 
-def test_anli_s_rounds_by_the_names_of_files(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, **{name.replace("__", "."): text for name, text in ANLI.items()})
-    assert made(folder, tmp_path / "out", tokenizer).rows["train"] == 5
-
-
 def test_a_sample_as_one_json_object(tokenizer: TokenToIds, tmp_path: Path) -> None:
     rows = {str(k): {"text_a": "the", "text_b": "a b", "label": label} for k, label in enumerate(THREE * 4)}
     (tmp_path / "mnli_train_12.json").write_text(json.dumps(rows))
     result = made(tmp_path, tmp_path / "out", tokenizer)
     assert result.rows == {"train": 11, "valid": 1} and result.notes[0] == "layout: text_a, text_b, label"
-
-
-SEVERAL = {"snli_train_jsonl": snli(*THREE), "mnli_train_jsonl": snli(*THREE)}
-BAD: list[tuple[dict[str, str], str]] = [
-    (SEVERAL, r"mnli_train.jsonl and snli_train.jsonl are both the split 'train'"),
-    ({"dev_jsonl": snli(*THREE), "tsv_format__x": ""}, r"no training file .*\(tsv_format\)"),
-    ({"train_jsonl": lines({"a": 1})}, r"train.jsonl: unknown layout; the first row has 'a'"),
-    ({"train_jsonl": snli(*THREE) + '{"gold_label": "neutral", "sentence1": "x"}'},
-     r"train.jsonl:4: no column 'sentence2'"),
-    ({"train_jsonl": snli(*THREE) + '{"sentence1": "x", "sentence2": "y"}'},
-     r"train.jsonl:4: no column 'gold_label'"),
-    ({"train_jsonl": snli(*THREE, "")}, r"train.jsonl:4: no label in column 'gold_label'"),
-    ({"train_jsonl": snli("-", "-")}, r"train.jsonl: no row has a gold label"),
-    ({"train.tsv": "a\tb\tneutral\na\tb\n"}, r"train.tsv:2: 2 cells instead of 3"),
-    ({"train.json": '{"0": [1]}'}, r"train.json: 0: expected a JSON object"),
-    ({"train.json": "{}"}, r"train.json: no rows"),
-    ({"train_jsonl": snli(*THREE), "dev_jsonl": snli("maybe")}, r"dev.jsonl:1: label 'maybe' is not in"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("files", "message"), BAD, ids=range(len(BAD)))
-def test_what_is_refused(files: dict[str, str], message: str, tokenizer: TokenToIds, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=message):
-        made(folder_with(tmp_path / "in", **files), tmp_path / "out", tokenizer)
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_round_or_a_folder_that_is_not_there(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    folder = folder_with(tmp_path / "in", train_jsonl=snli(*THREE))
-    with pytest.raises(DataError, match="no training file for the round R2"):
-        made(folder, tmp_path / "out", tokenizer, "R2")
-    with pytest.raises(DataError, match="nowhere: no such folder"):
-        made(tmp_path / "nowhere", tmp_path / "out", tokenizer)
-
-
-def test_the_real_files(shared_data: Path, tokenizer: TokenToIds, tmp_path: Path) -> None:
-    for turn in ("R1", "R2", "R3"):
-        for split in ("train", "dev"):
-            path = tmp_path / "anli" / turn / f"{split}.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with open(shared_data / "nli" / f"{turn}.dev.jsonl", encoding="utf-8") as file:
-                path.write_text("".join(next(file) for _ in range(60)), encoding="utf-8")
-    result = made(tmp_path / "anli", tmp_path / "out", tokenizer)
-    assert (result.rows["train"], result.rows["valid-R3"]) == (180, 60)
-    (tmp_path / "snli").mkdir()
-    rows = (shared_data / "nli" / "snli_dev.txt").read_text(encoding="utf-8").split("\n")[:60]
-    (tmp_path / "snli" / "train.txt").write_text("\n".join(rows), encoding="utf-8")
-    assert made(tmp_path / "snli", tmp_path / "out2", tokenizer).notes[-1] == "3 classes: 0, 1, 2"

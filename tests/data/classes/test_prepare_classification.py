@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from fairseq.data import Dictionary, data_utils
 from glue_recipe import written
-from glue_samples import AWKWARD, pairs, small_bpe, small_wordpiece
+from glue_samples import AWKWARD, pairs, small_wordpiece
 
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
@@ -156,45 +155,6 @@ def test_a_second_run_reuses_and_other_rows_are_refused(tokenizer: TokenToIds, t
     assert not made(tmp_path / "out", tokenizer, how={"overwrite": True}, **splits).reused
 
 
-def test_the_other_tokenizer(tmp_path: Path) -> None:
-    tokenizer = tokenizer_for_encoder(small_bpe(tmp_path / "encoder"))
-    result = made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"))
-    assert (tmp_path / "out/tokenizer/vocab.bpe").is_file() and result.rows == {"train": 2, "valid": 1}
-
-
-BAD: list[tuple[Columns, dict[str, Any], str]] = [
-    (ONE, {"text": "x", "labels": "a"}, r"train.csv:4: no column 'label'. The columns are 'text', 'la"),
-    (ONE, {"txt": "x", "label": "a"}, r"train.csv:4: no column 'text'. The columns are 'txt', 'label'"),
-    (ONE, {"text": 7, "label": "a"}, r"train.csv:4: column 'text' is not text: 7"),
-    (ONE, {"text": None, "label": "a"}, r"train.csv:4: no text in column 'text'. Fill it in"),
-    (ONE, {"text": "\ud800", "label": "a"}, r"train.csv:4: column 'text' has half a surrogate pair"),
-    (ONE, {"text": "x", "label": ""}, r"train.csv:4: no label in column 'label'"),
-    (ONE, {"text": "x", "label": "  "}, r"train.csv:4: no label in column 'label'"),
-    (ONE, {"text": "x", "label": None}, r"train.csv:4: no label in column 'label'"),
-    (ONE, {"text": "x", "label": 1.5}, r"train.csv:4: label 1.5 is neither a text nor .* --regression"),
-    (ONE, {"text": "x", "label": ["a"]}, r"train.csv:4: label \['a'\] is neither"),
-    *((ONE, {"text": "x", "label": name}, r"train.csv:4: fairseq can't store the class name")
-      for name in ("<unk>", "a\tb", "a\nb", "madeupword0001", "a #fairseq:overwrite", "\ud800", "a\u2028b",
-                   "???", "${env:HOME}", "in ${HOME}")),
-    *((PAIR, {"a": "x", "b": "y", "score": score}, r"train.csv:4: label '.{1,40} is not a number")
-      for score in ("nan", "3,5", "1_0", True, float("inf"))),
-    *((PAIR, {"a": "x", "b": "y", "score": score}, r"train.csv:4: label '.{1,40} is outside float32 .*Scale")
-      for score in ("1e39", "-1e308", "1e999", 10**400, "3.4028236e38")),
-    (PAIR, {"a": "x", "b": "y", "score": ""}, r"train.csv:4: no label in column 'score'"),
-    (PAIR, {"a": "x", "score": "1"}, r"train.csv:4: no column 'b'"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("columns", "row", "message"), BAD, ids=range(len(BAD)))
-def test_a_bad_row_is_named_by_its_line(
-    columns: Columns, row: dict[str, Any], message: str, tokenizer: TokenToIds, tmp_path: Path
-) -> None:
-    good = [{"text": "x", "label": name, "a": "x", "b": "y", "score": "1"} for name in ("a", "b")]
-    with pytest.raises(DataError, match=message):
-        made(tmp_path / "out", tokenizer, columns, train=[*good, row])
-    assert not (tmp_path / "out").exists() and not (tmp_path / "out.partial").exists()
-
-
 def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path) -> None:
     for split in ("valid", "test"):
         with pytest.raises(DataError, match=rf"{split}.csv:3: label 'c' is not in the training rows"):
@@ -220,10 +180,3 @@ def test_all_rows_without_a_label_are_told_at_once(tokenizer: TokenToIds, tmp_pa
     message = r"train.csv:2: no .* 'label', nor in 10 more rows \(4, 6, 8, 10, 12, 14, 16, 18, …\)\. Fill"
     with pytest.raises(DataError, match=message):
         made(tmp_path / "out", tokenizer, train=train)
-
-
-def test_the_manifest_names_what_it_was_made_from(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"))
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert set(manifest["made_from"]["rows (sha256)"]) == {"train", "valid"}
-    assert "tokenizer/vocab.txt" in manifest["files"]

@@ -39,14 +39,11 @@ def test_equal_steps_differ_by_an_epoch_at_most(max_epoch: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "max_epoch", "message"),
-    [("0,0.1", 4, "'0' is not a masking rate"), ("0.1,1", 4, "'1' is not a masking rate"),
-     ("0.1,many", 4, "'many' is not a masking rate"), ("nan", 4, "'nan' is not a masking rate"),
-     ("0.1,,0.2", 4, "'' is not a masking rate"), ("", 4, "'' is not a masking rate"),
-     ("-0.1", 4, "'-0.1' is not"),
-     (PAPER, 0, "Pass --max-epoch"), (PAPER, 4, "5 rates don't fit into --max-epoch 4"),
-     ("0.1@1,0.2", 4, "pass the first epoch of every"), ("0.1@2,0.2@3", 4, "must start at epoch 1: 0.1@1"),
-     ("0.1@1,0.2@3,0.3@3", 4, "the epochs must be ascending"), ("0.1@1,0.2@0", 4, "'0' is not an epoch"),
-     ("0.1@1,0.2@x", 4, "'x' is not an epoch"), ("0.1@1,0.2@9", 4, "epoch 9 is beyond --max-epoch 4")],
+    [*((text, 4, "pass rates above 0 and below 1") for text in (
+        "0,0.1", "0.1,1", "0.1,many", "nan", "0.1,,0.2", "", "0.1@1,0.2", "0.1@1,0.2@x")),
+     *((text, 4, "the epochs must begin with 1, ascend and end by --max-epoch 4") for text in (
+        "0.1@2,0.2@3", "0.1@1,0.2@3,0.3@3", "0.1@1,0.2@0", "0.1@1,0.2@9")),
+     (PAPER, 0, "5 equal steps need a --max-epoch of 5"), (PAPER, 4, "5 equal steps need")],
 )  # fmt: skip
 def test_what_is_refused(text: str, max_epoch: int, message: str) -> None:
     with pytest.raises(DataError) as error:

@@ -48,18 +48,6 @@ def test_the_separator_is_the_one_that_gives_each_row_as_many_cells(tmp_path: Pa
     assert [row for _, row in read_table(path)] == rows
 
 
-def test_two_separators_that_fit_are_refused_without_names_of_columns(tmp_path: Path) -> None:
-    """Semicolons, with decimal commas."""
-    path = tmp_path / "a.csv"
-    path.write_text("good;0,5\nbad;0,1\n")
-    with pytest.raises(DataError, match=r"a\.csv: commas or semicolons may separate its cells\. Put the n"):
-        list(read_table(path, header=False))
-    path.write_text("good;0,5\nbad;1\n")
-    assert next(read_table(path, header=False))[1] == {"1": "good", "2": "0,5"}
-    path.write_text("text;score\ngood;0,5\n")
-    assert [row for _, row in read_table(path)] == [{"text": "good", "score": "0,5"}]
-
-
 def test_class_and_text_lines_stay_what_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("pos good, fine\nneg bad, dull\n")  # a comma in each line, but no such columns
@@ -76,25 +64,6 @@ def test_a_txt_without_a_header(tmp_path: Path) -> None:
     assert [row for _, row in read_table(path, header=False)] == [
         {"1": 'a "man', "2": "sits, here", "3": "1"}, {"1": "two men", "2": "stand", "3": "0"},
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["a.tsv", "a.txt"])
-@pytest.mark.parametrize("header", [True, False])
-def test_tabs_in_every_row_separate_cells_also_of_a_row_with_one_too_many(
-    tmp_path: Path, name: str, header: bool
-) -> None:
-    path = tmp_path / name
-    path.write_text("a, b\t1\nc, d\t0\tx\n")  # with commas, each row has two cells
-    with pytest.raises(DataError, match=rf"{name}:2: 3 cells instead of 2"):
-        list(read_table(path, header, columns=("text", "label")))
-
-
-def test_where_no_separator_fits_the_rows_the_error_names_the_odd_one(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    for separator in ",;":
-        path.write_text("text,label\na,1\nb,c,2\n".replace(",", separator))
-        with pytest.raises(DataError, match=r"a.csv:3: 3 cells instead of 2 \(text, label\)"):
-            list(read_table(path, columns=("text", "label")))
 
 
 def test_one_column_is_no_table_of_another_separator(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from hf_encoders import WORDS
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers import FOLDER
-from fairseq_adv.data.tokenizers import saved_tokenizer as saved_tokenizer_module
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 from fairseq_adv.data.tokenizers.saved_tokenizer import (
     check_same_words,
@@ -122,12 +121,6 @@ def test_ids_of_a_hugging_face_folder_may_have_gaps(tmp_path: Path) -> None:
     tokenizer = HFTokenizer(tmp_path)
     symbols = tokenizer.dictionary.symbols
     assert [symbols[number] for number in tokenizer.encode(["it"])[0]] == ["99", "</s>"]
-
-
-def test_it_was_found_elsewhere_in_0_2() -> None:
-    with pytest.warns(DeprecationWarning, match=r"load_tokenizer is in .*saved_tokenizer now"):
-        from fairseq_adv.data.tokenizers.text_to_ids import load_tokenizer
-    assert load_tokenizer is saved_tokenizer_module.load_tokenizer
 
 
 def test_prepared_data_has_one(tokenizer: TokenToIds, tmp_path: Path) -> None:

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.wsc.noun_phrases import load_pipeline, noun_phrases, other_phrases, parse
-from fairseq_adv.data.wsc.superglue import read_wsc
+from fairseq_adv.data.wsc.noun_phrases import (
+    load_pipeline,
+    noun_phrases,
+    other_phrases,
+    parse,
+    with_candidates,
+)
+from fairseq_adv.data.wsc.superglue import PronounExample, read_wsc
 
 pytestmark = pytest.mark.fast
 
@@ -97,7 +104,7 @@ def test_from_a_model_to_candidates(doc: Any, tmp_path: Any) -> None:
     pipeline.to_disk(tmp_path / "model")
     row = {"text": doc.text, "target": {"span1_text": "Mark", "span2_text": "his", "span2_index": 2}}
     (tmp_path / "train.jsonl").write_text(json.dumps(row))
-    (found,) = read_wsc(tmp_path / "train.jsonl", spacy_model=str(tmp_path / "model"))
+    (found,) = with_candidates(read_wsc(tmp_path / "train.jsonl"), str(tmp_path / "model"))
     assert found.candidates == ("his old apple pie", "apple pie", "box")
 
 
@@ -106,3 +113,12 @@ def test_a_model_that_parses_nothing(tmp_path: Any) -> None:
     spacy.blank("en").to_disk(tmp_path / "blank")
     with pytest.raises(DataError, match="gives no parts of speech or no dependencies"):
         list(parse(["He is here."], str(tmp_path / "blank")))
+
+
+def test_without_candidates_and_without_a_model() -> None:
+    """A list that is empty needs none."""
+    example = PronounExample("0", "The cup fell as ", "it", " broke.", "the cup", (), None, "a.jsonl:1")
+    assert with_candidates([example]) == [example]
+    bare = replace(example, candidates=None, where="a.jsonl:2")
+    with pytest.raises(DataError, match=r"a\.jsonl:2: no candidates, and .*wsc.*prepare wsc"):
+        with_candidates([example, bare], "no_such_model")

@@ -79,7 +79,7 @@ def test_examples_from_the_rows(
 ) -> None:
     (found,) = examples_from_wnli(tsv(tmp_path, (premise, hypothesis)))
     assert (found.prefix, found.query, found.text) == (prefix, query, premise)
-    assert (found.id, found.candidates, found.label) == ("0", (), None)
+    assert (found.id, found.candidates, found.label) == ("0", None, None)
 
 
 def test_a_row_that_fits_nowhere(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def same(one: PronounExample, other: PronounExample) -> tuple[bool, bool]:
 
 def test_the_real_test_file(shared_data: Path) -> None:
     path = shared_data / "glue" / "WNLI" / "test.tsv"
-    examples = read_wsc(shared_data / "wsc" / "test.jsonl", with_candidates=False)
+    examples = read_wsc(shared_data / "wsc" / "test.jsonl")
     matches = match_wnli(path, examples)
     assert sorted(matches) == list(range(146))  # each question once
     assert matches != sorted(matches)  # so taking the rows in their order would be wrong
@@ -108,9 +108,7 @@ def test_the_real_test_file(shared_data: Path) -> None:
 @pytest.mark.slow
 def test_the_real_labels_agree(shared_data: Path, tmp_path: Path) -> None:
     examples = [
-        example
-        for split in ("train", "val")
-        for example in read_wsc(shared_data / "wsc" / f"{split}.jsonl", with_candidates=False)
+        example for split in ("train", "val") for example in read_wsc(shared_data / "wsc" / f"{split}.jsonl")
     ]
     texts = [[word.text for word in words_of(example.text)] for example in examples]
     matched = 0
