@@ -29,16 +29,16 @@ def same_class(name: str, classes: Sequence[str]) -> Optional[str]:
     """The class with this name; ``None`` if there is none, or several differ from it in case alone."""
     if name in classes:
         return name
-    found = [one for one in classes if _plain(one) == _plain(name)]
-    return found[0] if len(found) == 1 else None
+    same = [one for one in classes if _plain(one) == _plain(name)]
+    return same[0] if len(same) == 1 else None
 
 
 def rows_of(classes: Sequence[str], names: Sequence[str]) -> Optional[list[int]]:
     """For each class its place among ``names``; ``None`` unless each of these is one of the classes."""
-    found = [same_class(name, names) for name in classes]
-    if len(classes) != len(names) or len({*found} - {None}) != len(names):
+    same = [same_class(name, names) for name in classes]
+    if len(classes) != len(names) or len({*same} - {None}) != len(names):
         return None
-    return [names.index(name) for name in found if name is not None]
+    return [names.index(name) for name in same if name is not None]
 
 
 def rows_for_data(path: Path, names: Sequence[str], file: Path, classes: Sequence[str]) -> list[int]:
@@ -88,25 +88,25 @@ def head_to_start_from(
         DataError: ``keep``, but the head's classes have other names, or another number.
     """
     names = [] if len(names) != outputs or all(map(_UNNAMED.fullmatch, names)) else names
-    rows, ours, theirs = rows_of(classes, names), shown(classes), shown(names)
+    rows, data_classes, head_classes = rows_of(classes, names), shown(classes), shown(names)
     if rows is not None:
-        told = f"{where}: the head is taken over: its rows ({theirs}) go by name to the data's ({ours})"
-        return Head(rows, told)
+        by_name = f"its rows ({head_classes}) go by name to the data's ({data_classes})"
+        return Head(rows, f"{where}: the head is taken over: {by_name}")
     if not names:
-        theirs = f"{outputs} without names"
+        head_classes = f"{outputs} without names"
         if keep and outputs == len(classes):
-            told = f"{where}: the head is taken over, in the data's order (--keep-head): {ours}"
-            return Head(list(range(outputs)), told)
+            message = f"{where}: the head is taken over, in the data's order (--keep-head): {data_classes}"
+            return Head(list(range(outputs)), message)
     if keep:
         raise DataError(
-            f"--keep-head: the head of {where} has other classes ({theirs}) than the data ({ours}). Give the "
-            "data's classes the same names, or leave the option out, to begin with a new head"
+            f"--keep-head: the head of {where} has other classes ({head_classes}) than the data "
+            f"({data_classes}). Give the data's classes the same names, or leave the option out, to begin "
+            "with a new head"
         )
     is_open = not names and outputs == len(classes)
     fix = ". If they stand in this order, pass --keep-head" if is_open else ""
-    return Head(
-        None, f"{where}: the head begins anew: its classes ({theirs}) are not the data's ({ours}){fix}"
-    )
+    others = f"its classes ({head_classes}) are not the data's ({data_classes})"
+    return Head(None, f"{where}: the head begins anew: {others}{fix}")
 
 
 def names_in(config: Mapping[str, Any]) -> list[str]:
@@ -114,8 +114,8 @@ def names_in(config: Mapping[str, Any]) -> list[str]:
     named = config.get("id2label")
     if not isinstance(named, dict):
         return []
-    found = [named.get(str(number)) for number in range(len(named))]
-    return [] if None in found else [" ".join(str(name).split()) for name in found]
+    names = [named.get(str(number)) for number in range(len(named))]
+    return [] if None in names else [" ".join(str(name).split()) for name in names]
 
 
 def classes_of(task: FairseqTask) -> Optional[list[str]]:
@@ -138,12 +138,12 @@ def in_order(
         axes: for each tensor with a row for each class, the axis of the rows.
         rows: for each class the row that it has so far.
     """
-    found = {}
+    ordered = {}
     for name, axis in axes.items():
         if name in tensors:
             order = tensors[name].new_tensor(rows).long()
-            found[name] = tensors[name].index_select(axis, order)
-    return found
+            ordered[name] = tensors[name].index_select(axis, order)
+    return ordered
 
 
 def shown(names: Sequence[str]) -> str:

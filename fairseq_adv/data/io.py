@@ -41,7 +41,8 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
     with full_disk_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with open(beside, "wb", opener=_open_no_link) as file:
+            no_link = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+            with open(no_link, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -50,10 +51,6 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 beside.unlink()
             raise
-
-
-def _open_no_link(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def atomic_write(path: Path, content: Union[str, bytes]) -> None:

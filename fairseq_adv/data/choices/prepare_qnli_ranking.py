@@ -110,16 +110,16 @@ def _summary(rows: int, pairs: Pairs) -> dict[str, Any]:
 
 
 def _details(report: dict[str, dict[str, Any]]) -> list[str]:
-    found = []
+    lines = []
     for split, counts in report.items():
-        found.append(f"{split}: {counts['questions']} questions from {counts['rows']} rows")
+        lines.append(f"{split}: {counts['questions']} questions from {counts['rows']} rows")
         for what in ("rows paired with a row used before", "rows paired with a row of another split"):
             if counts[what]:
-                found.append(f"  {what}: {counts[what]}")
+                lines.append(f"  {what}: {counts[what]}")
         if counts["rows alone"]:
             fate = "left out" if split in ("train", "valid") else "questions with one choice"
-            found.append(f"  rows without a partner: {counts['rows alone']}, {fate} (report.json names them)")
-    return found
+            lines.append(f"  rows without a partner: {counts['rows alone']}, {fate} (report.json names them)")
+    return lines
 
 
 def _questions(name: str, pairs: Pairs) -> list[Question]:
@@ -171,8 +171,8 @@ def labelled_pairs(name: str, rows: Sequence[Row], others: Sequence[Row] = (), s
         right = [row for row in group if row.entailed]
         wrong = [row for row in group if not row.entailed]
         if not right or not wrong:
-            found = _elsewhere(group, elsewhere.get(question, []))
-            mined = [row for row in found if bool(row.entailed) == bool(wrong)]
+            others_of_question = _elsewhere(group, elsewhere.get(question, []))
+            mined = [row for row in others_of_question if bool(row.entailed) == bool(wrong)]
             if not mined:
                 result.alone += [row.index for row in group]
                 continue
@@ -214,10 +214,10 @@ def _by_question(rows: Iterable[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def _elsewhere(group: Sequence[Row], found: Iterable[Row]) -> list[Row]:
+def _elsewhere(group: Sequence[Row], rows: Iterable[Row]) -> list[Row]:
     """The rows with another sentence: the same sentence would always tie."""
     sentences = {row.sentence for row in group}
-    return [row for row in found if row.sentence not in sentences]
+    return [row for row in rows if row.sentence not in sentences]
 
 
 def _drawn(order: list[int], seed: int, name: str, number: int) -> list[int]:

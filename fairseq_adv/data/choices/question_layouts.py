@@ -62,8 +62,8 @@ def has_split(data: Path, split: str) -> bool:
 
 def find_split(data: Path, split: str) -> Path:
     """The file, or RACE's folder, of a split."""
-    found = _candidates(data, split)
-    return only_file(found, data, split, (".jsonl", ".csv"), " And for a folder of RACE's articles.")
+    candidates = _candidates(data, split)
+    return only_file(candidates, data, split, (".jsonl", ".csv"), " And for a folder of RACE's articles.")
 
 
 def _candidates(data: Path, split: str) -> list[Path]:
@@ -80,14 +80,14 @@ def read_race(folder: Path) -> list[Question]:
     """Reads all questions below ``folder`` (a split, or one of its levels); the article is the context of
     each choice.
     """
-    files = sorted(folder.rglob("*.txt"), key=lambda path: (path.parent.name, _race_number(path), path.name))
+
+    def order(path: Path) -> tuple[str, int, str]:
+        return path.parent.name, int(path.stem) if path.stem.isdigit() else 0, path.name
+
+    files = sorted(folder.rglob("*.txt"), key=order)
     if not files:
         raise DataError(f"{folder}: no articles (*.txt) found. Pass a folder of RACE.")
     return [question for path in files for question in _article(path)]
-
-
-def _race_number(path: Path) -> int:
-    return int(path.stem) if path.stem.isdigit() else 0
 
 
 def _article(path: Path) -> Iterator[Question]:
@@ -195,8 +195,8 @@ def read_any_questions(path: Path, split: str) -> list[Question]:
 
 def rows_of(path: Path) -> Iterator[PlacedRow]:
     """The rows of a csv or jsonl file, a question each."""
-    kind = path.name.lower().removesuffix(".gz")
-    return read_table(path) if kind.endswith((".csv", ".tsv")) else json_lines(path)
+    name = path.name.lower().removesuffix(".gz")
+    return read_table(path) if name.endswith((".csv", ".tsv")) else json_lines(path)
 
 
 def _question(row: dict[str, Any], name: str, where: str) -> Question:

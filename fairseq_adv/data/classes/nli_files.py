@@ -62,14 +62,14 @@ class NliFile:
 
 def find_files(folder: Path) -> list[NliFile]:
     """The files of all splits, with one of "train"; those of one split are ordered by round."""
-    found = files_in(folder)
-    if not any(file.split == "train" for file in found):
+    files = files_in(folder)
+    if not any(file.split == "train" for file in files):
         inner = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir()))
         raise DataError(
             f"{folder}: no training file found ({', '.join(_ENDINGS)} with 'train' in its name)."
             + (f" Is it one of its folders ({inner})?" if inner else "")
         )
-    return found
+    return files
 
 
 def files_in(folder: Path, only_rounds: bool = False) -> list[NliFile]:
@@ -81,30 +81,25 @@ def files_in(folder: Path, only_rounds: bool = False) -> list[NliFile]:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Pass the folder with the data set's files.")
     places = [folder, *(folder / name for name in ROUNDS if (folder / name).is_dir())]
-    found: dict[tuple[str, str], Path] = {}
-    for path in sorted((path for place in places for path in place.iterdir()), key=_preference):
+    paths_by_split: dict[tuple[str, str], Path] = {}
+    paths = [path for place in places for path in place.iterdir() if path.suffix in _ENDINGS]
+    for path in sorted(paths, key=lambda path: (_ENDINGS.index(path.suffix), str(path))):
         split, anli_round = split_named(path), round_named(path.relative_to(folder))
-        if not split or path.suffix not in _ENDINGS or path.name.startswith(".") or not path.is_file():
+        if not split or path.name.startswith(".") or not path.is_file() or (only_rounds and not anli_round):
             continue
-        if only_rounds and not anli_round:
-            continue
-        other = found.setdefault((split, anli_round), path)
+        other = paths_by_split.setdefault((split, anli_round), path)
         if other is not path and other.suffix == path.suffix:
             raise DataError(
                 f"{folder}: {other.name} and {path.name} are both the split {split!r}. Put each data set "
                 "into its own folder."
             )
-    return [NliFile(found[key], *key) for key in sorted(found)]
+    return [NliFile(paths_by_split[key], *key) for key in sorted(paths_by_split)]
 
 
 def round_named(path: Path) -> str:
     """The round of ANLI that a path names, else ""."""
     match = _ROUND.search(str(path))
     return match.group() if match else ""
-
-
-def _preference(path: Path) -> tuple[int, str]:
-    return _ENDINGS.index(path.suffix) if path.suffix in _ENDINGS else len(_ENDINGS), str(path)
 
 
 def read_nli(file: NliFile) -> tuple[LabelledRows, NliLayout]:

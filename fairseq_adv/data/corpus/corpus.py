@@ -82,9 +82,9 @@ class Corpus:
         """Whether a shard is complete and made from the same input; ``overwrite``: any other is remade."""
         folder = self.folder(shard)
         try:
-            found = finished(folder, self.made_from(shard), overwrite=False)
+            is_done = finished(folder, self.made_from(shard), overwrite=False)
             replaced = (counts_of(folder, split).replaced for split in self.splits(shard))
-            if found and not self.replace_invalid and any(replaced):
+            if is_done and not self.replace_invalid and any(replaced):
                 raise DataError(
                     f"{folder}: was made with --encoding-errors replace, and bytes were replaced. Pass "
                     "--encoding-errors replace again, or --overwrite."
@@ -93,7 +93,7 @@ class Corpus:
             if not overwrite:
                 raise
             return finished(folder, self.made_from(shard), overwrite=True)
-        return found
+        return is_done
 
     def check_out(self) -> None:
         """Refuses an output folder with more shards than requested."""
@@ -122,28 +122,28 @@ class Corpus:
 
     def faults(self) -> List[str]:
         """What is wrong with the shards, one message each; empty if fairseq can train on them."""
-        found: List[str] = []
+        messages: List[str] = []
         for shard in range(self.shards):
             try:
                 if not self.done(shard):
-                    found.append(f"{self.folder(shard)}: missing")
+                    messages.append(f"{self.folder(shard)}: missing")
                     continue
             except DataError as error:
-                found.append(str(error))
+                messages.append(str(error))
                 continue
             for split in self.splits(shard):
-                found += faults(self.folder(shard), split, len(self.tokenizer.dictionary))
-        return found
+                messages += faults(self.folder(shard), split, len(self.tokenizer.dictionary))
+        return messages
 
     def counts(self, shards: Sequence[int]) -> Dict[str, Counts]:
         """The total counts of these finished shards, by split."""
-        found: Dict[str, Counts] = {}
+        totals: Dict[str, Counts] = {}
         for shard in shards:
             for split in self.splits(shard):
-                one, total = counts_of(self.folder(shard), split), found.setdefault(split, Counts())
+                one, total = counts_of(self.folder(shard), split), totals.setdefault(split, Counts())
                 for name, value in vars(one).items():
                     setattr(total, name, getattr(total, name) + value)
-        return found
+        return totals
 
     def data_argument(self) -> str:
         """The data argument of ``fairseq-train``: the folders, joined by colons."""

@@ -33,13 +33,13 @@ _SAMPLE = 1 << 16
 
 def inputs(paths: Sequence[Path]) -> List[Piece]:
     """The files as whole pieces; empty ones are left out."""
-    found: Dict[Path, Piece] = {}
+    pieces_by_path: Dict[Path, Piece] = {}
     for path in paths:
         if not path.is_file():
-            kind = "not a regular file. Write it to one first" if path.exists() else "no such file"
-            kind = "is a folder. Pass its files" if path.is_dir() else kind
-            raise DataError(f"{path}: {kind}.")
-        if path.resolve() in found:
+            problem = "not a regular file. Write it to one first" if path.exists() else "no such file"
+            problem = "is a folder. Pass its files" if path.is_dir() else problem
+            raise DataError(f"{path}: {problem}.")
+        if path.resolve() in pieces_by_path:
             raise DataError(f"{path}: is given twice. Pass each file once.")
         try:
             with open(path, "rb") as file:
@@ -48,12 +48,12 @@ def inputs(paths: Sequence[Path]) -> List[Piece]:
             raise DataError(
                 f"{path}: can't be read ({error.strerror}). Make it readable, or leave it out."
             ) from error
-        found[path.resolve()] = piece = Piece(path, 0, path.stat().st_size)
+        pieces_by_path[path.resolve()] = piece = Piece(path, 0, path.stat().st_size)
         if path.suffix == ".zst":
             zstandard_module(path)
         elif not piece.compressed:
             check_head(path, head)
-    pieces = [piece for piece in found.values() if piece.end]
+    pieces = [piece for piece in pieces_by_path.values() if piece.end]
     if not pieces:
         raise DataError(f"{', '.join(map(str, paths))}: empty, so there is nothing to write")
     return pieces
@@ -61,14 +61,14 @@ def inputs(paths: Sequence[Path]) -> List[Piece]:
 
 def fingerprint(pieces: Sequence[Piece]) -> List[Any]:
     """Name, size, and the SHA-256 of both ends of each file: a cheap way to tell corpora apart."""
-    found = []
+    digests = []
     for piece in pieces:
         with open(piece.path, "rb") as file:
             digest = hashlib.sha256(file.read(_SAMPLE))
             file.seek(max(0, piece.end - _SAMPLE))
             digest.update(file.read(_SAMPLE))
-        found.append([piece.path.name, piece.end, digest.hexdigest()])
-    return found
+        digests.append([piece.path.name, piece.end, digest.hexdigest()])
+    return digests
 
 
 def plan(pieces: Sequence[Piece], shards: int, documents: str) -> List[List[Piece]]:
@@ -125,8 +125,8 @@ def _bound(pieces: Sequence[Piece], starts: Sequence[int], target: int, document
     start, end = starts[number], starts[number + 1]
     if pieces[number].compressed:
         return start if start > above and target - start < end - target else end
-    found = _next_bound(pieces[number].path, target - start, documents)
-    return end if found is None else start + found
+    bound = _next_bound(pieces[number].path, target - start, documents)
+    return end if bound is None else start + bound
 
 
 def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
@@ -157,9 +157,9 @@ def _next_bound(path: Path, place: int, documents: str) -> Optional[int]:
 
 
 def _range(pieces: Sequence[Piece], starts: Sequence[int], begin: int, end: int) -> List[Piece]:
-    found = []
+    parts = []
     for piece, start in zip(pieces, starts):
         low, high = max(begin - start, 0), min(end - start, piece.end)
         if low < high:
-            found.append(Piece(piece.path, low, high))
-    return found
+            parts.append(Piece(piece.path, low, high))
+    return parts

@@ -126,9 +126,9 @@ def _take(result: Made, corpus: Corpus, shard: int, process: BaseProcess, answer
         message, into = answer.recv(), result.mistakes
     except EOFError:
         code = process.exitcode or 0
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        ending = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         message = (
-            f"{corpus.folder(shard)}: its worker {how}, so this shard was not made. Run the same command "
+            f"{corpus.folder(shard)}: its worker {ending}, so this shard was not made. Run the same command "
             "again to make what is missing."
         )
         into = result.died

@@ -86,7 +86,7 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
     with open(piece.path, "rb") as file, _opened(piece, file) as read:
         left: Optional[int] = None if piece.compressed else piece.end - piece.start
         file.seek(piece.start)
-        told = piece.start
+        reported = piece.start
         while left is None or left:
             try:
                 data = read(BLOCK if left is None else min(BLOCK, left))
@@ -96,12 +96,12 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
                 ) from error
             except OSError as error:
                 raise DataError(
-                    f"{piece.path}: can't be read at byte {told} ({error.strerror}). Check its disk, and "
+                    f"{piece.path}: can't be read at byte {reported} ({error.strerror}). Check its disk, and "
                     "run the same command again."
                 ) from error
             now = file.tell()
-            reading.progress(now - told)
-            told = now
+            reading.progress(now - reported)
+            reported = now
             if data:
                 yield data
             elif left is None:

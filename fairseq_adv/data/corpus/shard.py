@@ -47,10 +47,10 @@ def shaped(blocks: Iterator[List[str]], documents: str, drop_empty: bool) -> Ite
 def counts_of(folder: Path, split: str) -> Counts:
     """The counts of a finished split."""
     path, names = folder / f"{split}.json", [field.name for field in fields(Counts)]
-    found = checked_object(
+    fields_read = checked_object(
         decoded(path.read_bytes(), path), dict.fromkeys(names, COUNT), str(path), "Make the shard again."
     )
-    return Counts(**{name: found[name] for name in names})
+    return Counts(**{name: fields_read[name] for name in names})
 
 
 def write_split(prefix: Path, blocks: Iterator[List[str]], cache: WordCache, reading: Reading) -> Counts:

@@ -138,8 +138,8 @@ class WordCache:
         if not self.tokenizer.white_space_counts:
             return []
         blanks = np.flatnonzero(flags & _BLANK)
-        found = np.concatenate([np.flatnonzero(flags & _UNSAFE), blanks[1:][np.diff(blanks) == 1]])
-        rows: Set[int] = set((np.searchsorted(starts, found, side="right") - 1).tolist())
+        words = np.concatenate([np.flatnonzero(flags & _UNSAFE), blanks[1:][np.diff(blanks) == 1]])
+        rows: Set[int] = set((np.searchsorted(starts, words, side="right") - 1).tolist())
         return sorted(rows)
 
     def _with_rows_apart(

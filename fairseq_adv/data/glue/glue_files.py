@@ -174,13 +174,13 @@ def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> LabelledRow
 
 
 def _check_header(path: Path, layout: SplitLayout, header: str) -> None:
-    found = header.rstrip("\r").split("\t")
+    names = header.rstrip("\r").split("\t")
     used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
     # Only the columns that are read must have the right names; copies may name others differently.
     expected = " | ".join(layout.columns)
-    if len(found) < len(layout.columns) or any(found[column] != layout.columns[column] for column in used):
+    if len(names) < len(layout.columns) or any(names[column] != layout.columns[column] for column in used):
         raise DataError(
-            f"{path}:1: wrong header.\n  expected: {expected}\n  found:    {' | '.join(found)}\n"
+            f"{path}:1: wrong header.\n  expected: {expected}\n  found:    {' | '.join(names)}\n"
             "Is it GLUE's own tab-separated file for this task and split?"
         )
 

@@ -33,13 +33,13 @@ def score_of(answer: str, golds: Sequence[str]) -> Score:
     Args:
         golds: the right answers; ``[]`` if there is none.
     """
-    ours = normalised(answer)
-    theirs = {gold for gold in map(normalised, golds) if gold} or {""}
-    return Score(float(ours in theirs), max(_f1(ours, gold) for gold in theirs))
+    words = normalised(answer)
+    right = {gold for gold in map(normalised, golds) if gold} or {""}
+    return Score(float(words in right), max(_f1(words, gold) for gold in right))
 
 
-def _f1(ours: str, theirs: str) -> float:
-    a, b = ours.split(), theirs.split()
+def _f1(one: str, other: str) -> float:
+    a, b = one.split(), other.split()
     if not a or not b:
         return float(a == b)
     same = sum((Counter(a) & Counter(b)).values())
@@ -65,11 +65,11 @@ def with_threshold(
     threshold: float,
 ) -> Dict[str, Score]:  # fmt: skip
     """The scores if questions whose odds of having no answer exceed the threshold get no answer."""
-    found = {}
+    thresholded = {}
     for name, score in scores.items():
         nothing = float(not golds[name])
-        found[name] = Score(nothing, nothing) if null_odds[name] > threshold else score
-    return found
+        thresholded[name] = Score(nothing, nothing) if null_odds[name] > threshold else score
+    return thresholded
 
 
 def best_threshold(

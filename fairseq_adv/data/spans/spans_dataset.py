@@ -84,8 +84,8 @@ def targets_of(squad: Squad, windows: Windows) -> IntArray:
     known = np.array([question.answers is not None for question in squad.questions])[windows.question]
     first, last = first[windows.question] - windows.begin, last[windows.question] - windows.begin
     inside = (first >= 0) & (first <= last) & (last < windows.count)
-    found = np.stack([first, last], axis=1) + windows.offset[:, None]
-    targets: IntArray = np.where(known[:, None], np.where(inside[:, None], found, 0), -1)
+    places = np.stack([first, last], axis=1) + windows.offset[:, None]
+    targets: IntArray = np.where(known[:, None], np.where(inside[:, None], places, 0), -1)
     return targets
 
 

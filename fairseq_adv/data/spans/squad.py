@@ -68,13 +68,13 @@ def find_squad(folder: Path, split: str) -> Path:
     is returned if there is no other: reading it tells what is wrong.
     """
     named = split_files(folder, split, (".json",))
-    found = [path for path in named if is_squad(path)] or named
+    squads = [path for path in named if is_squad(path)] or named
     unnamed = [path for path in squad_files(folder) if not split_named(path)]
-    if not found and split == "train" and len(unnamed) == 1:
+    if not squads and split == "train" and len(unnamed) == 1:
         return unnamed[0]
     names = ", ".join(path.name for path in unnamed)
     more = f" In SQuAD's layout, but without such a name: {names}. Rename it." if unnamed else ""
-    return only_file(found, folder, split, (".json",), more)
+    return only_file(squads, folder, split, (".json",), more)
 
 
 def squad_files(folder: Path) -> List[Path]:

@@ -53,19 +53,22 @@ def load_splits(
         raise DataError(
             f"--dataset {name}: {' '.join(str(error).split()) or type(error).__name__}"
         ) from error
-    found = loaded if isinstance(loaded, dict) else {"train": loaded}
+    loaded_splits = loaded if isinstance(loaded, dict) else {"train": loaded}
     chosen = {}
     for split in SPLITS:
-        named = [one for one in found if is_split(one, split)][:1]
-        named = named or [one for one in found if split_named(Path(one)) == split]  # validation_matched
+        named = [one for one in loaded_splits if is_split(one, split)][:1]
+        named = named or [
+            one for one in loaded_splits if split_named(Path(one)) == split
+        ]  # validation_matched
         if len(named) == 1:
             chosen[split] = named[0]
     if "train" not in chosen:
-        raise DataError(f"--dataset {name}: no split train found. Its splits: {', '.join(found)}.")
-    if unread := [one for one in found if one not in chosen.values()]:
+        raise DataError(f"--dataset {name}: no split train found. Its splits: {', '.join(loaded_splits)}.")
+    if unread := [one for one in loaded_splits if one not in chosen.values()]:
         logger.info("--dataset %s: not read: %s", name, ", ".join(unread))
     return {
-        split: _rows(f"{name}, split {theirs}", found[theirs], columns) for split, theirs in chosen.items()
+        split: _rows(f"{name}, split {split_name}", loaded_splits[split_name], columns)
+        for split, split_name in chosen.items()
     }
 
 
@@ -93,19 +96,19 @@ def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
 
 
 def _rows(where: str, dataset: Any, wanted: Sequence[str]) -> Iterator[PlacedRow]:
-    kinds = {column: type(feature).__name__ for column, feature in dataset.features.items()}
-    found = [column for column in kinds if column in wanted]
-    if not found:
-        raise no_column(kinds, wanted[0], where)
-    for column in found:
-        if kinds[column] not in ("Value", "ClassLabel"):
+    types = {column: type(feature).__name__ for column, feature in dataset.features.items()}
+    used = [column for column in types if column in wanted]
+    if not used:
+        raise no_column(types, wanted[0], where)
+    for column in used:
+        if types[column] not in ("Value", "ClassLabel"):
             raise DataError(
-                f"{where}: column {column!r} has the type {kinds[column]}, which is not read. Write it as "
+                f"{where}: column {column!r} has the type {types[column]}, which is not read. Write it as "
                 "text or as numbers."
             )
-    classes = {column: dataset.features[column].names for column in found if kinds[column] == "ClassLabel"}
-    others = dict.fromkeys(column for column in kinds if column not in found)
-    for number, row in enumerate(dataset.select_columns(found), start=1):
+    classes = {column: dataset.features[column].names for column in used if types[column] == "ClassLabel"}
+    others = dict.fromkeys(column for column in types if column not in used)
+    for number, row in enumerate(dataset.select_columns(used), start=1):
         names = {
             column: names[row[column]] if row[column] is not None and row[column] >= 0 else None
             for column, names in classes.items()

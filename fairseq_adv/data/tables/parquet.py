@@ -41,8 +41,8 @@ def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     from pyarrow import parquet
 
     chunks = _chunks(path, parquet.read_metadata(path))
-    kinds = _kinds(path, parquet.read_schema(path), wanted)
-    texts = [name for name, kind in kinds.items() if kind in _TEXTS or kind in _VIEWS]
+    column_types = _kinds(path, parquet.read_schema(path), wanted)
+    texts = [name for name, kind in column_types.items() if kind in _TEXTS or kind in _VIEWS]
     # In this encoding a value may be the one before it with a different end, and pyarrow unpacks every one.
     shared = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
     sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in shared]
@@ -52,10 +52,10 @@ def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, 
     )
     rows = min(_ROWS, max(1, _BATCH // max([1, *sizes])))
     number = size = 0
-    for batch in file.iter_batches(batch_size=rows, columns=list(kinds)):
+    for batch in file.iter_batches(batch_size=rows, columns=list(column_types)):
         values = {}
         for name, column in zip(batch.schema.names, batch.columns):
-            if kinds[name] == "decimal" or str(column.type) in _VIEWS:
+            if column_types[name] == "decimal" or str(column.type) in _VIEWS:
                 column = column.cast(_VIEWS.get(str(column.type), "string"))
             if name in texts:
                 size += _size_of(column, f"{path}: row", number, name)
@@ -73,24 +73,24 @@ def _kinds(path: Path, schema: Any, wanted: Sequence[str]) -> dict[str, str]:
     twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
     if twice is not None:
         raise DataError(f"{path}: two columns are named {twice!r:.40}. Rename one.")
-    found = {}
+    column_types = {}
     for field in schema:
-        kind = field.type.value_type if types.is_dictionary(field.type) else field.type
-        if types.is_decimal(kind):
-            found[field.name] = "decimal"
-        elif str(kind) in _TEXTS or str(kind) in _VIEWS or types.is_primitive(kind):
-            found[field.name] = str(kind)
+        column_type = field.type.value_type if types.is_dictionary(field.type) else field.type
+        if types.is_decimal(column_type):
+            column_types[field.name] = "decimal"
+        elif str(column_type) in _TEXTS or str(column_type) in _VIEWS or types.is_primitive(column_type):
+            column_types[field.name] = str(column_type)
         elif field.name in wanted:
             raise DataError(
-                f"{path}: column {field.name!r} has the type {kind!s:.60}, which is not read. Write it as "
-                "text or as numbers."
+                f"{path}: column {field.name!r} has the type {column_type!s:.60}, which is not read. Write "
+                "it as text or as numbers."
             )
-    return found
+    return column_types
 
 
 def _chunks(path: Path, about: Any) -> list[Any]:
     """What the file says about each column of each row group."""
-    found = []
+    all_chunks = []
     for number in range(about.num_row_groups):
         group = about.row_group(number)
         chunks = [group.column(k) for k in range(group.num_columns)]
@@ -104,8 +104,8 @@ def _chunks(path: Path, about: Any) -> list[Any]:
         for chunk in chunks:
             if chunk.total_uncompressed_size > max_line() * max(1, chunk.num_values):
                 raise too_long(f"{path}: row group {number}", f"a cell of column {chunk.path_in_schema!r}")
-        found += chunks
-    return found
+        all_chunks += chunks
+    return all_chunks
 
 
 def _size_of(column: Any, where: str, before: int, name: str) -> int:

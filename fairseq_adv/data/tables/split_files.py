@@ -24,8 +24,8 @@ def split_named(path: Path) -> str:
     For MultiNLI's two dev and test files, the mismatched ones are "valid1" and "test1", as in GLUE.
     """
     words = re.split(r"[^a-z0-9]+", path.name.lower())
-    found = {_WORDS[word] for word in words if word in _WORDS}
-    return found.pop() + ("1" if "mismatched" in words else "") if len(found) == 1 else ""
+    splits = {_WORDS[word] for word in words if word in _WORDS}
+    return splits.pop() + ("1" if "mismatched" in words else "") if len(splits) == 1 else ""
 
 
 def names_split(path: Path, split: str) -> bool:
@@ -62,26 +62,24 @@ def find_split_file(folder: Path, split: str, endings: Sequence[str]) -> Path:
 
 
 def only_file(
-    found: Sequence[Path], folder: Path, split: str, endings: Sequence[str], more: str = ""
+    files: Sequence[Path], folder: Path, split: str, endings: Sequence[str], more: str = ""
 ) -> Path:
     """The file if there is one; otherwise an error that names the folder, and what was looked for.
 
     Args:
         more: what else was looked for; a sentence.
     """
-    if len(found) == 1:
-        return found[0]
-    if found:
+    if len(files) == 1:
+        return files[0]
+    if files:
         raise DataError(
-            f"{folder}: several files for the split {split!r}: {', '.join(path.name for path in found)}. "
-            f"Name one of them {split}{found[0].suffix}, or put each data set into its own folder."
+            f"{folder}: several files for the split {split!r}: {', '.join(path.name for path in files)}. "
+            f"Name one of them {split}{files[0].suffix}, or put each data set into its own folder."
         )
     words = [word for word, meaning in _WORDS.items() if meaning == _WORDS.get(split, split)] or [split]
-    kinds = [f"{split}{ending}" for ending in endings if ending[1:] not in _WORDS]
-    names = " or ".join(kinds + [f"*{ending}" for ending in endings if ending[1:] in words])
     raise DataError(
-        f"{folder}: no split {split!r}. Looked for {names}, and for names with the word {' or '.join(words)} "
-        f"and one of these endings.{more}"
+        f"{folder}: no split {split!r}. Looked for names with the word {' or '.join(words)} that end in "
+        f"{' or '.join(endings)}.{more}"
     )
 
 
@@ -95,14 +93,14 @@ def files_of_splits(given: Iterable[Union[str, Path]], endings: Sequence[str]) -
     for word in map(str, given):
         name, equals, rest = word.partition("=")
         if equals and name in SPLITS:
-            found = [(name, Path(rest))]
+            named = [(name, Path(rest))]
         elif Path(word).is_dir():
-            found = [(split, path) for split in SPLITS for path in split_files(Path(word), split, endings)]
-            if not found:
+            named = [(split, path) for split in SPLITS for path in split_files(Path(word), split, endings)]
+            if not named:
                 raise DataError(f"{word}: no train, valid or dev, or test with {' or '.join(endings)} found")
         else:
-            found = [(split_named(Path(word)), Path(word))]
-        for split, path in found:
+            named = [(split_named(Path(word)), Path(word))]
+        for split, path in named:
             if split not in SPLITS:
                 raise DataError(
                     f"{path}: the name doesn't say which split it is. Pass SPLIT=FILE: train={path}"

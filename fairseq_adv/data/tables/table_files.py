@@ -159,25 +159,25 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
     Raises:
         DataError: a csv without names of columns could have commas or semicolons.
     """
-    own = _OWN[ending]
-    order = sorted(SEPARATORS, key=lambda one: (one != own, one != "\t"))
+    promised = _OWN[ending]
+    order = sorted(SEPARATORS, key=lambda one: (one != promised, one != "\t"))
     samples = {separator: _first_rows(path, encoding, ending, separator) for separator in order}
     rows = samples["\t"]
-    if own != "," and len(rows) > 1 and all(len(row) > 1 for row in rows):
+    if promised != "," and len(rows) > 1 and all(len(row) > 1 for row in rows):
         return "\t"  # also if a row has a cell too many, which whoever reads the whole file reports
     even = [one for one, rows in samples.items() if len({len(row) for row in rows}) == 1 < len(rows[0])]
-    if own == "," and columns is None and len(rows) > 1 and {",", ";"} <= {*even}:  # such as good;0,5
+    if promised == "," and columns is None and len(rows) > 1 and {",", ";"} <= {*even}:  # such as good;0,5
         raise DataError(
             f"{path}: commas or semicolons may separate its cells. Put the names of the columns in the first "
             "row, and leave --no-header out"
         )
     for separator in even:
         rows = samples[separator]
-        is_meant = own or separator == "\t" or columns is None or set(columns) <= set(rows[0])
-        if is_meant and (separator == own or len(rows) > 1):
+        is_meant = promised or separator == "\t" or columns is None or set(columns) <= set(rows[0])
+        if is_meant and (separator == promised or len(rows) > 1):
             return separator
     named = [one for one, rows in samples.items() if columns and rows and set(columns) <= set(rows[0])]
-    return named[0] if named else own
+    return named[0] if named else promised
 
 
 def _first_rows(path: Path, encoding: str | None, ending: str, separator: str) -> list[list[str]]:

@@ -54,22 +54,22 @@ def predicted_as_iob2(sentences: Sequence[Sequence[str]], strict: bool = False) 
 
 def _complete(tags: Sequence[str]) -> List[str]:
     """Only entities that are S-, or B-, any number of I-, and E-."""
-    found, first = [OUTSIDE] * len(tags), -1  # first: of the entity that is open; -1: none
+    complete, first = [OUTSIDE] * len(tags), -1  # first: of the entity that is open; -1: none
     for number, tag in enumerate(tags):
         if tag[0] in "BS":
             first = number
         elif tag == OUTSIDE or first < 0 or tag[2:] != tags[first][2:]:
             first = -1
         if first >= 0 and tag[0] in "ES":
-            found[first : number + 1] = ["B" + tag[1:], *["I" + tag[1:]] * (number - first)]
+            complete[first : number + 1] = ["B" + tag[1:], *["I" + tag[1:]] * (number - first)]
             first = -1
-    return found
+    return complete
 
 
 def is_tag(text: str) -> bool:
     """Whether this is a tag in one of the schemes."""
-    prefix, _, kind = text.partition("-")
-    return text == OUTSIDE or (prefix in _IOB2_OF and kind != "")
+    prefix, _, entity_type = text.partition("-")
+    return text == OUTSIDE or (prefix in _IOB2_OF and entity_type != "")
 
 
 def check_tags(sentences: Lines, path: Path) -> None:

@@ -181,10 +181,10 @@ def parts_of(prefix: Path, combine: bool) -> List[Path]:
     """The indices that fairseq reads for a split: with ``combine`` also ``PREFIX1.idx``, ``PREFIX2.idx``, …,
     as long as they exist. Those of text that is not binarised (``--dataset-impl raw``) are left out.
     """
-    found = [Path(f"{prefix}.idx")]
-    while combine and (more := Path(f"{prefix}{len(found)}.idx")).is_file():
-        found.append(more)
-    return [path for path in found if path.exists() or not path.with_suffix("").is_file()]
+    indices = [Path(f"{prefix}.idx")]
+    while combine and (more := Path(f"{prefix}{len(indices)}.idx")).is_file():
+        indices.append(more)
+    return [path for path in indices if path.exists() or not path.with_suffix("").is_file()]
 
 
 def read_index(path: Path, fix: str) -> MmapIndex:
@@ -210,11 +210,11 @@ def read_index(path: Path, fix: str) -> MmapIndex:
         index = _parsed(path, head)
         if index is None or path.stat().st_size != index.size:
             raise DataError(f"{path}: truncated, or not a fairseq index. {fix}")
-        told = _end_of_last_row(stream, index) if index.rows else 0
-    found = data.stat().st_size
-    if found != told:
+        wanted = _end_of_last_row(stream, index) if index.rows else 0
+    size = data.stat().st_size
+    if size != wanted:
         raise DataError(
-            f"{data}: has {found} bytes, but {path.name} gives {told}; one is truncated or stale. {fix}"
+            f"{data}: has {size} bytes, but {path.name} gives {wanted}; one is truncated or stale. {fix}"
         )
     return index
 

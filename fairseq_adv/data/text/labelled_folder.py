@@ -156,22 +156,19 @@ def check_split(folder: Path, split: str, is_regression: bool, combine: bool = F
         DataError: a file is missing or damaged, the files don't belong together, or a row is not one that
             training can read: without tokens, or with another label than one class; names the row.
     """
-    words = {part: len(load_dictionary(part / "dict.txt")) for part in _inputs(folder)}
+    parts = [folder / "input0", *(part for part in [folder / "input1"] if part.is_dir())]
+    words = {part: len(load_dictionary(part / "dict.txt")) for part in parts}
     classes = None if is_regression else load_dictionary(folder / "label" / "dict.txt")
     for index in parts_of(folder / "input0" / split, combine):
         rows = 0
         for part, size in words.items():
-            found = check_indexed(part / index.name, size, _AGAIN).rows
-            _same(index, rows or found, part / index.name, found)
-            rows = found
+            count = check_indexed(part / index.name, size, _AGAIN).rows
+            _same(index, rows or count, part / index.name, count)
+            rows = count
         labels = _labels_of(folder, index.stem, is_regression)
         if labels.is_file():
-            found = _check_numbers(labels) if classes is None else _check_classes(labels, classes)
-            _same(index, rows, labels, found)
-
-
-def _inputs(folder: Path) -> List[Path]:
-    return [folder / "input0"] + [part for part in [folder / "input1"] if part.is_dir()]
+            count = _check_numbers(labels) if classes is None else _check_classes(labels, classes)
+            _same(index, rows, labels, count)
 
 
 def _check_classes(index: Path, classes: Dictionary) -> int:
@@ -186,16 +183,13 @@ def _check_classes(index: Path, classes: Dictionary) -> int:
     if is_odd.any():
         row = int(is_odd.argmax())
         start = int(lengths[:row].sum(dtype=np.int64))
-        found = " ".join(_symbol(classes, int(one)) for one in head.ids()[start : start + lengths[row]][:4])
+        ids = head.ids()[start : start + lengths[row]][:4].tolist()
+        label = " ".join(str(classes[one]) if one < len(classes) else str(one) for one in ids)
         raise DataError(
-            f"{index.with_suffix('.bin')}: the label of row {row + 1} is {found!r}, not a class of dict.txt "
+            f"{index.with_suffix('.bin')}: the label of row {row + 1} is {label!r}, not a class of dict.txt "
             f"and </s>. {_AGAIN}"
         )
     return head.rows
-
-
-def _symbol(dictionary: Dictionary, number: int) -> str:
-    return str(dictionary[number]) if number < len(dictionary) else str(number)
 
 
 def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:
@@ -227,6 +221,6 @@ def _labels_of(folder: Path, split: str, is_regression: bool) -> Path:
     return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
 
 
-def _same(index: Path, rows: int, other: Path, found: int) -> None:
-    if rows != found:
-        raise DataError(f"{other}: has {found} rows, but {index} has {rows}. {_AGAIN}")
+def _same(index: Path, rows: int, other: Path, other_rows: int) -> None:
+    if rows != other_rows:
+        raise DataError(f"{other}: has {other_rows} rows, but {index} has {rows}. {_AGAIN}")

@@ -55,12 +55,12 @@ class Gpt2Tokenizer(TokenToIds):
             yield ids, starts, ends
 
     def dictionary_pieces(self) -> List[Piece]:
-        found = [NO_TEXT] * len(self.dictionary.symbols)
+        pieces = [NO_TEXT] * len(self.dictionary.symbols)
         for number, raw in zip(self.table.tolist(), self._engine.bytes):
             text = raw.decode("utf-8", "replace")
-            found[number] = Piece(text[text.startswith(" ") :], text.startswith(" "))
-        found[self.dictionary.unk()] = NO_TEXT
-        return found
+            pieces[number] = Piece(text[text.startswith(" ") :], text.startswith(" "))
+        pieces[self.dictionary.unk()] = NO_TEXT
+        return pieces
 
 
 class Gpt2Engine:
@@ -85,7 +85,14 @@ class Gpt2Engine:
         self._rank = {number: rank for rank, number in enumerate(self.numbers)}
         byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
         self.bytes = [bytes(byte_of[character] for character in token) for token in tokens]
-        self._fast = _tiktoken(self._exact, self.bytes) if merges_are_regular(self._exact) else None
+        self._fast: Any = None
+        if merges_are_regular(self._exact):
+            import tiktoken
+
+            ranks = {token: rank for rank, token in enumerate(self.bytes)}
+            self._fast = tiktoken.Encoding(
+                "gpt2", pat_str=self._exact.pat.pattern, mergeable_ranks=ranks, special_tokens={}
+            )
 
     def encode_batch(self, rows: Sequence[str]) -> List[List[int]]:
         """Positions in :attr:`numbers` of each row's tokens. ``<|endoftext|>`` is treated as ordinary
@@ -145,10 +152,3 @@ def _load(encoder_json: Path, vocab_bpe: Path) -> Encoder:
     if any(len(merge) != 2 for merge in merges):
         raise DataError(f"{vocab_bpe}: a line is not a merge '<left> <right>'. Is it the vocab.bpe of GPT-2?")
     return Encoder(encoder=numbers, bpe_merges=merges)
-
-
-def _tiktoken(encoder: Encoder, tokens: Sequence[bytes]) -> Any:
-    import tiktoken
-
-    ranks = {token: rank for rank, token in enumerate(tokens)}
-    return tiktoken.Encoding("gpt2", pat_str=encoder.pat.pattern, mergeable_ranks=ranks, special_tokens={})

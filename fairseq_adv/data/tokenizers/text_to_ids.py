@@ -218,9 +218,9 @@ class CompiledTokenizer(TokenToIds):
             raise
 
     def dictionary_pieces(self) -> List[Piece]:
-        found = [NO_TEXT] * len(self.dictionary.symbols)
+        pieces = [NO_TEXT] * len(self.dictionary.symbols)
         for number in set(self.table.tolist()) - {self.dictionary.eos(), self.dictionary.unk()}:
             symbol = self.dictionary.symbols[number]
             is_marked = symbol.startswith(self.mark)
-            found[number] = Piece(symbol[len(self.mark) * is_marked :], is_marked == self.mark_begins_word)
-        return found
+            pieces[number] = Piece(symbol[len(self.mark) * is_marked :], is_marked == self.mark_begins_word)
+        return pieces

@@ -134,7 +134,7 @@ def other_phrases(phrases: Iterable[str], query: str | None) -> tuple[str, ...]:
 
 def _noun_runs(doc: Any) -> Iterator[tuple[int, int]]:
     """(start, end) of each maximal run of nouns, or of proper nouns."""
-    for kind, run in groupby(doc, key=lambda token: token.pos_):
+    for part_of_speech, run in groupby(doc, key=lambda token: token.pos_):
         tokens = list(run)
-        if kind in ("NOUN", "PROPN"):
+        if part_of_speech in ("NOUN", "PROPN"):
             yield tokens[0].i, tokens[-1].i + 1

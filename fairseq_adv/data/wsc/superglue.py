@@ -105,15 +105,15 @@ def _pronoun_span(text: str, target: dict[str, Any], where: str) -> tuple[int, i
     if not isinstance(index, int) or isinstance(index, bool):
         raise DataError(f"{where}: target.span2_index must be the number of a word, not {index!r}")
     at = {number: _pronoun_at(text, wanted, number) for number in (index, index - 1, index + 1)}
-    found = [at[index]] if at[index] else [span for span in at.values() if span]
-    if len(found) == 1 and found[0] is not None:
-        return found[0]
+    spans = [at[index]] if at[index] else [span for span in at.values() if span]
+    if len(spans) == 1 and spans[0] is not None:
+        return spans[0]
     words = text.split(" ")
-    there = f"{' '.join(words[max(0, index - 1) : index + 2])!r}" if 0 <= index <= len(words) else "nothing"
-    fault = "more than once" if found else "nowhere"
+    seen = f"{' '.join(words[max(0, index - 1) : index + 2])!r}" if 0 <= index <= len(words) else "nothing"
+    fault = "more than once" if spans else "nowhere"
     raise DataError(
         f"{where}: the pronoun {wanted!r} is {fault} near word {index} (span2_index, counted from 0); found "
-        f"{there} there. Correct target.span2_index, an index into text.split(' ')."
+        f"{seen} there. Correct target.span2_index, an index into text.split(' ')."
     )
 
 

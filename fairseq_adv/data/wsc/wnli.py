@@ -75,8 +75,8 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
     unmatched: list[str] = []
     for row in rows:
         same_text = by_text.get(_texts(words_of(row.premise)), {})
-        found = _match(row, same_text)
-        if found is None:
+        match = _match(row, same_text)
+        if match is None:
             reason = (
                 "no example has its phrase as query"
                 if same_text
@@ -84,7 +84,7 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
             )
             unmatched.append(f"{row.where}: {reason}: {row.hypothesis!r}")
         else:
-            matches.append(found)
+            matches.append(match)
     if unmatched:
         more = len(unmatched) - _MOST_NAMED
         raise DataError(
@@ -113,9 +113,9 @@ def _match(row: WnliRow, examples: Mapping[int, PronounExample]) -> int | None:
         number: list(exact_alignments(premise, hypothesis, [len(words_of(example.prefix))]))
         for number, example in examples.items()
     }
-    found = _best(premise, hypothesis, examples, exact)
-    if found is not None:
-        return found
+    exact_match = _best(premise, hypothesis, examples, exact)
+    if exact_match is not None:
+        return exact_match
     # Accept a reworded match only if the query explains the hypothesis as well as any other phrase would.
     pronouns = [at for at, word in enumerate(premise) if word in PRONOUNS]
     ways = list(reworded_alignments(premise, hypothesis, pronouns))
@@ -142,7 +142,11 @@ def _best(
             phrase = bare(hypothesis[way.first : way.last])
             if query and phrase == query:
                 same[number] = max(same.get(number, 0.0), way.points)
-            elif query and phrase and stands_in(premise, phrase) and _ends_alike(phrase, query):
+            elif (
+                (size := min(len(phrase), len(query)))
+                and phrase[-size:] == query[-size:]
+                and stands_in(premise, phrase)
+            ):
                 alike[number] = max(alike.get(number, 0.0), way.points)
     points = same or alike
     return max(points, key=lambda number: points[number], default=None)
@@ -150,14 +154,14 @@ def _best(
 
 def _example(number: int, row: WnliRow) -> PronounExample:
     premise, hypothesis = words_of(row.premise), words_of(row.hypothesis)
-    found = best_alignment(_texts(premise), _texts(hypothesis))
-    if found is None:
+    alignment = best_alignment(_texts(premise), _texts(hypothesis))
+    if alignment is None:
         raise DataError(
             f"{row.where}: sentence2 is not a part of sentence1 with a pronoun replaced: {row.hypothesis!r}. "
             "Is it GLUE's own WNLI? Correct the row."
         )
-    pronoun = premise[found.pronoun]
-    phrase = hypothesis[found.first : found.last]
+    pronoun = premise[alignment.pronoun]
+    phrase = hypothesis[alignment.first : alignment.last]
     if len(phrase) > 1 and phrase[-1].text == "s" and pronoun.text in GENITIVES:
         phrase = phrase[:-1]
     query = row.hypothesis[phrase[0].start : phrase[-1].end]
@@ -165,7 +169,7 @@ def _example(number: int, row: WnliRow) -> PronounExample:
     names = {row.premise[word.start : word.end] for word in premise}
     if written[0].isupper():
         query = query[0].upper() + query[1:]
-    elif found.first == 0 and (phrase[0].text in ARTICLES or query.split()[0] not in names):
+    elif alignment.first == 0 and (phrase[0].text in ARTICLES or query.split()[0] not in names):
         query = query[0].lower() + query[1:]  # capitalised only because it begins the hypothesis
     return PronounExample(
         id=str(number),
@@ -177,11 +181,6 @@ def _example(number: int, row: WnliRow) -> PronounExample:
         label=row.label,
         where=row.where,
     )
-
-
-def _ends_alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
-    size = min(len(one), len(other))
-    return one[-size:] == other[-size:]
 
 
 def _texts(words: Sequence[Word]) -> tuple[str, ...]:

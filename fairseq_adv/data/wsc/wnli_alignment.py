@@ -43,7 +43,7 @@ class Alignment:
 
 def words_of(text: str) -> list[Word]:
     """The words, without punctuation: "Adam 's" and "Adam's" give the same two."""
-    return [Word(found[0].casefold(), found.start(), found.end()) for found in re.finditer(r"[^\W_]+", text)]
+    return [Word(match[0].casefold(), match.start(), match.end()) for match in re.finditer(r"[^\W_]+", text)]
 
 
 def bare(words: Sequence[str]) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ def reworded_alignments(
                 continue
             known = _KNOWN if stands_in(premise, phrase) else 0.0
             for pronoun in pronouns:
-                if _is_genitive(hypothesis, last) and premise[pronoun] not in GENITIVES:
+                if "s" in hypothesis[last - 1 : last + 1] and premise[pronoun] not in GENITIVES:
                     continue  # "Alice's" can't stand for "she"
                 if hypothesis[:first][-1:] == ("s",) and premise[:pronoun][-1:] != ("s",):
                     continue  # all of "Tina's drawing" was inserted
@@ -103,13 +103,13 @@ def best_alignment(premise: Sequence[str], hypothesis: Sequence[str]) -> Alignme
     """
     pronouns = [at for at, word in enumerate(premise) if word in PRONOUNS]
     exact = [
-        found
-        for found in exact_alignments(premise, hypothesis, pronouns)
-        if not is_pronoun(hypothesis[found.first : found.last])
-        and stands_in(premise, bare(hypothesis[found.first : found.last]))
+        one
+        for one in exact_alignments(premise, hypothesis, pronouns)
+        if not is_pronoun(hypothesis[one.first : one.last])
+        and stands_in(premise, bare(hypothesis[one.first : one.last]))
     ]
     candidates = exact or list(reworded_alignments(premise, hypothesis, pronouns))
-    return max(candidates, key=lambda found: found.points, default=None)
+    return max(candidates, key=lambda one: one.points, default=None)
 
 
 def is_pronoun(phrase: Sequence[str]) -> bool:
@@ -117,18 +117,14 @@ def is_pronoun(phrase: Sequence[str]) -> bool:
     return PRONOUNS.issuperset(phrase)
 
 
-def _is_genitive(words: Sequence[str], last: int) -> bool:
-    return "s" in words[last - 1 : last + 1]
-
-
-def _side(wanted: Sequence[str], there: Sequence[str]) -> float:
+def _side(wanted: Sequence[str], premise: Sequence[str]) -> float:
     """The score of the words on one side of the phrase; both sequences begin next to it."""
     near = 0
-    while near < min(len(wanted), len(there)) and wanted[near] == there[near]:
+    while near < min(len(wanted), len(premise)) and wanted[near] == premise[near]:
         near += 1
     if near == len(wanted):
         return float(near)
-    far = _subsequence(wanted[near:], there[near : len(wanted) + _REWORDED])
+    far = _subsequence(wanted[near:], premise[near : len(wanted) + _REWORDED])
     return near + _FAR * far + _MISSED * (len(wanted) - near - far)
 
 
