@@ -29,10 +29,3 @@ def test_says_what_it_made_and_what_has_no_partner(tmp_path: Path, run: CommandM
     assert "note: no test.tsv" in done.stdout
     again = run(tmp_path / "QNLI", tmp_path / "out")
     assert again.returncode == 0 and "nothing to do" in again.stdout
-
-
-def test_a_mistake_ends_without_a_traceback(tmp_path: Path, run: CommandMain) -> None:
-    done = run(write(tmp_path / "QNLI", "no"), tmp_path / "out")
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"error: {tmp_path}/QNLI/train.tsv:3: unknown label 'no'" in done.stderr
-    assert not (tmp_path / "out").exists()

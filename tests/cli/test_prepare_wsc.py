@@ -56,14 +56,6 @@ def test_spans(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "was made from other files or options (candidates" in capsys.readouterr().err
 
 
-def test_a_key_that_nothing_reads_may_have_half_a_surrogate_pair(wsc: Path, tmp_path: Path) -> None:
-    path = wsc / "val.jsonl"
-    rows = [{**json.loads(line), "\ud800": "\ud800"} for line in path.read_text().splitlines()]
-    path.write_text("\n".join(map(json.dumps, rows)))
-    assert run(path, tmp_path / "out", "--candidates", "spans") == 0
-    assert "\ud800" in json.loads((tmp_path / "out" / "valid.jsonl").read_text().splitlines()[0])
-
-
 def test_noun_phrases(wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # No model can be had everywhere; what a model finds is replaced, what is made of it is not.
     import fairseq_adv.data.wsc.noun_phrases as module

@@ -365,23 +365,3 @@ def test_the_longest_line_is_tokenized_within_the_memory(
     words += ["--text", "text", "--label", "label"] if verb != "corpus" else []
     done = CommandMain(verb, capsys)(tmp_path / "train.tsv", tmp_path / "out", *words)
     assert done.returncode == 0, done.stderr
-
-
-def test_every_verb_obeys_it(tmp_path: Path, capsys: pytest.CaptureFixture[str], films: Path) -> None:
-    """A line of 1.3 MB is read, and with the option it is refused."""
-    encoder = write_encoder(tmp_path / "encoder")
-    long = "the film " * 150_000
-    (tmp_path / "train.tsv").write_text(f"text\tlabel\n{long}\t0\n" + "a film\t0\nno film\t1\n" * 9)
-    (tmp_path / "a.txt").write_text(f"{long}\n")
-    best = films / "save" / "checkpoint_best.pt"
-    runs: list[list[object]] = [
-        ["prepare", "classification", tmp_path / "train.tsv", tmp_path / "out", "--text", "text", "--label",
-         "label", "--encoder", encoder],
-        ["predict", best, "--input", tmp_path / "a.txt"],
-        ["corpus", tmp_path / "a.txt", tmp_path / "shards", "--encoder", encoder],
-    ]  # fmt: skip
-    for words in runs:
-        done = CommandMain("", capsys)(*words, MORE, 1)
-        assert done.returncode == 2 and "more than 1 MiB" in done.stderr, words
-        done = CommandMain("", capsys)(*words)
-        assert done.returncode == 0, done.stderr

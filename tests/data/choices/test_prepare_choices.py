@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -53,24 +52,6 @@ def test_every_layout_becomes_the_same_question(
     assert (found.id, found.stem, found.answer) == (name, stem, 1)
     assert found.choices == (Choice("A", "w4.", context), Choice("B", "w5.", context))
     assert result.rows == {"train": 1, "valid": 1} and not result.notes
-
-
-def test_arc_s_layout_stays_as_it_is(tmp_path: Path) -> None:
-    choices = [{"label": "1", "text": "w4"}, {"label": "2", "text": "w5", "para": "w1"}]
-    row = {"id": "q", "question": {"stem": "w3", "choices": choices}, "answerKey": "2"}
-    made(tmp_path, row, valid=[PLAIN])
-    assert json.loads((tmp_path / "out/train.jsonl").read_text()) == row
-
-
-def test_swag_s_csv(tmp_path: Path) -> None:
-    header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label"
-    row = '0,v1,7,"w1, w2. w3","w1, w2.",w3,gold,w4,w5,w6,w7,2'
-    (tmp_path / "train.csv").write_text(f"{header}\n{row}\n")
-    (tmp_path / "val.csv").write_text(f"{header}\n{row}\n")
-    prepare_choices({"train": tmp_path / "train.csv", "valid": tmp_path / "val.csv"}, tmp_path / "out")
-    (found,) = read(tmp_path, "valid")
-    assert (found.id, found.stem, found.answer, len(found.choices)) == ("valid-1", "w3", 2, 4)
-    assert found.choices[3] == Choice("D", "w7", "w1, w2.")
 
 
 def test_what_the_task_reads(tmp_path: Path) -> None:

@@ -85,18 +85,6 @@ def test_training_pairs_and_what_is_left_out(tmp_path: Path) -> None:
     assert report["train"]["rows paired with a row used before"] == 1
 
 
-def test_validation_holds_pairs_only_so_that_no_row_is_right_by_being_alone(tmp_path: Path) -> None:
-    prepare_pairs(small(tmp_path / "QNLI"), tmp_path / "out")
-    valid = read(tmp_path / "out", "valid")
-    # "Whence?" has its entailed sentence in train.
-    assert [(labels(entry), entry["answerKey"]) for entry in valid] == [
-        ({"0", "1"}, "1"),
-        ({"train-5", "4"}, "train-5"),
-    ]
-    report = json.loads((tmp_path / "out" / "report.json").read_text())
-    assert report["valid"]["indices of rows alone"] == ["2", "3"]
-
-
 def test_every_row_to_predict_is_there_once_without_an_answer(tmp_path: Path) -> None:
     prepare_pairs(small(tmp_path / "QNLI"), tmp_path / "out")
     test = read(tmp_path / "out", "test")
@@ -130,26 +118,6 @@ def test_the_right_choice_stands_first_about_as_often_as_second() -> None:
         assert answer is not None and chosen[answer].entailed and not chosen[1 - answer].entailed
 
 
-def test_the_same_seed_gives_the_same_bytes_and_a_second_run_does_nothing(tmp_path: Path) -> None:
-    folder = small(tmp_path / "QNLI")
-    prepare_pairs(folder, tmp_path / "a")
-    prepare_pairs(folder, tmp_path / "b")
-    for path in (tmp_path / "a").iterdir():
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    again = prepare_pairs(folder, tmp_path / "a")
-    assert again.reused and again.details[0].startswith("train: 2 questions from ")
-    with pytest.raises(DataError, match="was made from other files or options"):
-        prepare_pairs(folder, tmp_path / "a", seed=2)
-    assert not prepare_pairs(folder, tmp_path / "a", seed=2, overwrite=True).reused
-
-
-def test_without_a_test_file(tmp_path: Path) -> None:
-    folder = small(tmp_path / "QNLI")
-    (folder / "test.tsv").unlink()
-    result = prepare_pairs(folder, tmp_path / "out")
-    assert result.notes == ["no test.tsv"] and not (tmp_path / "out" / "test.jsonl").exists()
-
-
 BAD = [
     ("train", ["0\tWho?\tAda."], "train.tsv:2: 3 column(s) instead of 4"),
     ("train", [f"0\tWho?\t \t{YES}"], "train.tsv:2: empty sentence. Fill it in"),
@@ -168,13 +136,6 @@ def test_a_bad_file_is_named_and_nothing_is_written(
     with pytest.raises(DataError, match=re.escape(message)):
         prepare_pairs(folder, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["QNLI"]
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    folder = small(tmp_path / "QNLI")
-    (folder / "dev.tsv").unlink()
-    with pytest.raises(DataError, match=r"no dev\.tsv"):
-        prepare_pairs(folder, tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -113,13 +113,6 @@ def test_numbers_are_in_the_order_of_numbers(names: list[str], order: list[str])
     assert class_order(names) == order == class_names(class_dictionary(names))
 
 
-def test_labels_of_json_are_named_as_json_writes_them(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    made(tmp_path / "a", tokenizer, train=texts(True, False, True), valid=texts(" true "))
-    assert targets(tmp_path / "a", "train") == ["true", "false", "true"]
-    made(tmp_path / "b", tokenizer, train=texts(10, 9), valid=texts(9))
-    assert (tmp_path / "b/label/dict.txt").read_text() == "9 1\n10 1\n"
-
-
 def test_pairs_with_numbers(tokenizer: TokenToIds, tmp_path: Path) -> None:
     scores = ["5", "-.5", "+1e2", 0.1, 3, " 2.50 "]
     rows = [{"a": a, "b": b, "score": score} for (a, b), score in zip(pairs(6), scores)]

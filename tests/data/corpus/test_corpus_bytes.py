@@ -74,23 +74,6 @@ def test_invalid_bytes_stop_or_equal_fairseq_on_the_replaced_text(
         Corpus(tokenizer, [text], tmp_path / "out", 1).done(0)
 
 
-def test_a_shard_that_another_run_has_made_meanwhile_is_not_replaced(
-    tokenizer: Gpt2Tokenizer, tmp_path: Path
-) -> None:
-    text = tmp_path / "text"
-    text.write_bytes(b"one\n\ntwo\n")
-    planned, same = (Corpus(tokenizer, [text], tmp_path / "out", 1) for _ in range(2))
-    other = Corpus(tokenizer, [text], tmp_path / "out", 1, drop_empty=True)
-    assert not planned.done(0) and not same.done(0)
-    other.write(0, Reading())
-    with pytest.raises(DataError, match=r"shard0: was made from other files or options \(drop-empty\)"):
-        planned.write(0, Reading())
-    planned.write(0, Reading(), overwrite=True)
-    before = (tmp_path / "out" / "shard0" / "train.bin").stat()
-    same.write(0, Reading())
-    assert (tmp_path / "out" / "shard0" / "train.bin").stat().st_ino == before.st_ino
-
-
 @pytest.mark.slow
 def test_real_text_with_the_real_bpe(shared_data: Path, tmp_path: Path) -> None:
     text, bpe = shared_data / "text" / "valid.txt", shared_data / "gpt2_bpe"

@@ -11,8 +11,7 @@ from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb,
 from support import slow
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.glue_files import TASKS, task_layout
-from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
+from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
@@ -99,14 +98,6 @@ def test_a_task_folder_may_be_given_itself_and_the_test_file_may_be_absent(
     assert not (tmp_path / "out/input0/test.bin").exists()
 
 
-def test_tasks_in_a_folder(tmp_path: Path) -> None:
-    sst2(tmp_path / "SST-2")
-    present, absent = tasks_in(tmp_path)
-    assert present == ["SST-2"] and len(absent) == len(TASKS) - 1
-    with pytest.raises(DataError, match=r"has none of the folders CoLA, SST-2"):
-        tasks_in(tmp_path / "SST-2")
-
-
 def labels_in(folder: Path) -> list[str]:
     return [line.split()[0] for line in (folder / "label" / "dict.txt").read_text().splitlines()][:3]
 
@@ -127,12 +118,6 @@ def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
     assert not any("MNLI" in note for note in beside.notes)
     order = ["entailment", "neutral", "contradiction"]
     assert labels_in(tmp_path / "beside") == labels_in(tmp_path / "mnli") == order
-
-
-def test_task_names() -> None:
-    assert [task_layout(name).name for name in ("stsb", "STS-B", "mnli")] == ["STS-B", "STS-B", "MNLI"]
-    with pytest.raises(DataError, match=r"SNLI: no such GLUE task. Choose one of CoLA, SST-2"):
-        task_layout("SNLI")
 
 
 def test_missing_files_are_listed(tokenizer: TokenToIds, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_file_is_found_by_its_layout(tmp_path: Path) -> None:
     assert find_squad(tmp_path, "train") == mine
     with pytest.raises(DataError) as told:
         find_squad(tmp_path, "valid")
-    assert "Looked for valid.json, and for names" in str(told.value)
+    assert "Looked for names with the word valid" in str(told.value)
     assert "In SQuAD's layout, but without such a name: my questions.json. Rename it." in str(told.value)
     named = write_squad(tmp_path / "squad-train.json", (CONTEXT, [row]))
     (tmp_path / "train_args.json").write_text("{}")

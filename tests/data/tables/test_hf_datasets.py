@@ -85,12 +85,6 @@ def test_a_split_may_have_its_name_among_other_words(library: Any, caplog: pytes
         load_splits("anli", COLUMNS)
 
 
-def test_a_folder_that_the_library_saved(library: Any, tmp_path: Path) -> None:
-    (tmp_path / "state.json").touch()
-    library.load_from_disk = lambda name: rows(0) if name == str(tmp_path) else None
-    assert [row["label"] for _, row in load_splits(str(tmp_path), COLUMNS)["train"]] == ["neg"]
-
-
 def test_what_cannot_be_loaded_ends_with_one_line(library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: Any, **__: Any) -> None:
         raise RuntimeError("no such\n  data set")

@@ -8,7 +8,6 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import files_of_splits, find_split_file, held_out, split_named
-from fairseq_adv.data.tags.columns import ENDINGS
 
 pytestmark = pytest.mark.fast
 
@@ -38,20 +37,6 @@ def test_a_class_keeps_its_last_training_row() -> None:
     assert len(chosen) == 4 and "rare" not in {labels[row] for row in chosen}
 
 
-@pytest.mark.parametrize(
-    ("rows", "share", "labels"), [(1, 0.5, None), (2, 0.9, None), (3, 0.5, ["a", "b", "c"])]
-)
-def test_too_few_rows_to_hold_some_out(rows: int, share: float, labels: list[str] | None) -> None:
-    with pytest.raises(DataError, match=f"{rows} rows are too few"):
-        held_out(rows, share, 1, labels)
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
-def test_a_share_must_be_one(share: float) -> None:
-    with pytest.raises(DataError, match="pass a number between 0 and 1"):
-        held_out(10, share, 1)
-
-
 def test_the_file_of_a_split(tmp_path: Path) -> None:
     endings = (".tsv", ".txt", ".conll")
     for name in ("train.tsv", "devel.tsv", "test.tsv", "other.json", "sample1k-HCVerifyAll.tsv"):
@@ -77,21 +62,6 @@ def test_the_file_of_a_split(tmp_path: Path) -> None:
         find_split_file(tmp_path / "gone", "train", endings)
 
 
-def test_conll_2003_and_an_error_that_names_what_was_looked_for(tmp_path: Path) -> None:
-    names = {"train": "eng.train", "valid": "eng.testa", "test": "eng.testb"}
-    for name in names.values():
-        (tmp_path / name).touch()
-    assert {split: find_split_file(tmp_path, split, ENDINGS).name for split in names} == names
-    (tmp_path / "eng.testa").unlink()
-    with pytest.raises(DataError) as told:
-        find_split_file(tmp_path, "valid", ENDINGS)
-    assert str(told.value) == (
-        f"{tmp_path}: no split 'valid'. Looked for valid.tsv or valid.txt or valid.conll or valid.iob or "
-        "valid.bio or *.testa, and for names with the word valid or validation or dev or devel or val or "
-        "testa and one of these endings."
-    )
-
-
 def test_the_files_of_all_splits(tmp_path: Path) -> None:
     given = [tmp_path / "val.csv", f"test={tmp_path}/questions.jsonl", tmp_path / "train.csv"]
     expected = {"train": given[2], "valid": given[0], "test": tmp_path / "questions.jsonl"}
@@ -108,3 +78,19 @@ def test_the_files_of_all_splits(tmp_path: Path) -> None:
             files_of_splits(words, (".csv",))
     with pytest.raises(DataError, match=r"no train, valid or dev, or test with \.tsv found"):
         files_of_splits([tmp_path], (".tsv",))
+
+
+def test_what_cannot_be_held_out_or_found(tmp_path: Path) -> None:
+    for rows, share, labels, message in (
+        (1, 0.5, None, "1 rows are too few"),
+        (3, 0.5, ["a", "b", "c"], "3 rows are too few"),
+        *((10, share, None, "pass a number between 0 and 1") for share in (0.0, 1.0, float("nan"))),
+    ):
+        with pytest.raises(DataError, match=message):
+            held_out(rows, share, 1, labels)
+    with pytest.raises(DataError) as error:
+        find_split_file(tmp_path, "valid", (".tsv", ".testa"))
+    assert str(error.value) == (
+        f"{tmp_path}: no split 'valid'. Looked for names with the word valid or validation or dev or devel "
+        "or val or testa that end in .tsv or .testa."
+    )

@@ -42,29 +42,11 @@ def test_every_pool_is_sorted_and_holds_what_it_held() -> None:
     assert real_share(grouped, sizes, BATCH) > 0.97
 
 
-def test_few_examples_still_make_several_pools() -> None:
-    sizes, shuffled = lengths(160), order(160)
-    grouped = in_pools_by_length(shuffled, sizes, sizes, None, BATCH)
-    pools = [set(grouped[i : i + 40]) for i in range(0, 160, 40)]
-    assert pools == [set(shuffled[i : i + 40]) for i in range(0, 160, 40)]
-    assert list(grouped) != list(shuffled)
-
-
 @pytest.mark.parametrize("count", [0, 1, BATCH * LEAST_POOLS * 2 - 1])
 def test_too_few_for_pools_keep_their_order(count: int) -> None:
     shuffled = order(count)
     grouped = in_pools_by_length(shuffled, lengths(count), lengths(count), None, BATCH)
     assert list(grouped) == list(shuffled)
-
-
-def test_max_tokens_say_how_large_a_pool_is() -> None:
-    sizes = np.full(4000, 10)
-    sizes[::2] = 30  # 20 on average: 100 tokens are 5 examples
-    shuffled = order(4000)
-    for limits in ((100, None), (100, 64), (None, 5)):
-        grouped = in_pools_by_length(shuffled, sizes, sizes, *limits)
-        assert (np.diff(sizes[grouped[: 5 * POOL]]) >= 0).all()
-        assert sizes[grouped[5 * POOL]] == 10  # the next pool
 
 
 TASKS = {
@@ -112,16 +94,6 @@ def test_tasks_group_by_default(tmp_path: Path, task: str) -> None:
     assert sum(padded(e, sizes) for e in (first, second)) < 0.6 * sum(padded(e, sizes) for e in shuffled)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_the_training_split_may_have_any_name(tmp_path: Path, task: str) -> None:
-    swapped = ["--train-subset", "valid", "--valid-subset", "train"]
-    first, second = epochs(tmp_path, task, *swapped)
-    assert sorted(chain(*first)) == list(range(20)) and first != second
-    if task == "commonsense_qa":
-        half, _ = epochs(tmp_path, task, *swapped, "--sampling-weights", "0.5")
-        assert sum(map(len, half)) == 10
-
-
 def test_text_classification_without_groups_is_sentence_prediction(tmp_path: Path) -> None:
     data = write_task(tmp_path / "data", train=64)
     found = []
@@ -131,12 +103,3 @@ def test_text_classification_without_groups_is_sentence_prediction(tmp_path: Pat
         iterator = run.trainer.get_train_iterator(1)
         found.append([list(map(int, part)) for part in iterator.frozen_batches])
     assert found[0] == found[1]
-
-
-def test_validation_is_in_order_of_length(tmp_path: Path) -> None:
-    data = write_task(tmp_path / "data", valid=20)
-    run = build(train_args(data, None, "standard", *TASKS["text_classification"], task="text_classification"))
-    run.task.load_dataset("valid")
-    valid = run.task.dataset("valid")
-    sizes = [valid.size(int(i)) for i in valid.ordered_indices()]
-    assert sizes == sorted(sizes) and len(sizes) == 20

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import build, command, run_command, train_args, write_json_lines, write_questions, write_wsc
+from support import build, train_args, write_json_lines, write_questions, write_wsc
 
 from fairseq_adv.data.errors import DataError
 
@@ -32,14 +32,6 @@ def test_no_label_at_all(task: str, split: str, examples: int, tmp_path: Path) -
         run.criterion.check_before_training(run.model)
 
 
-@pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval", "qnli_ranking"])
-def test_a_question_without_an_answer(task: str, tmp_path: Path) -> None:
-    data = write_questions(tmp_path, choices=(2,))
-    without(data / "valid.jsonl", "answerKey")
-    with pytest.raises(DataError, match=r"valid\.jsonl:1: no right answer, but the valid split needs one"):
-        build(train_args(data, None, "standard", task=task))
-
-
 def test_some_labels_are_enough(tmp_path: Path) -> None:
     data = write_wsc(tmp_path)
     rows = [json.loads(line) for line in (data / "valid.jsonl").read_text().splitlines()]
@@ -62,13 +54,3 @@ def test_a_validation_example_that_fits_no_batch(words: list[str], option: str, 
     with pytest.raises(DataError, match=rf"valid\.jsonl:1: .* more than {option} 60, .*Pass {option} "):
         build(train_args(data, None, "standard", *words, task="arc_retrieval"))
     build(train_args(data, None, "standard", *words, "--disable-validation", task="arc_retrieval"))
-
-
-def test_it_is_one_line_before_the_first_update(tmp_path: Path) -> None:
-    data = write_wsc(tmp_path)
-    without(data / "valid.jsonl", "label")
-    done = run_command(command("fairseq-train"), *train_args(data, None, "freelb", task="wsc"))
-    assert done.returncode == 1 and "num_updates" not in done.stdout + done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"error: {data}/valid.jsonl:1: no label"), done.stderr
-    assert "Traceback" not in done.stderr

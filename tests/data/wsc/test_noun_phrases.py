@@ -58,16 +58,6 @@ def test_a_run_ends_where_the_kind_of_noun_changes(doc: Any) -> None:
     assert noun_phrases(doc)[1:3] == ["apple", "pie"]
 
 
-def test_a_run_may_end_the_text(doc: Any) -> None:
-    assert noun_phrases(doc[:11].as_doc())[-1] == "box"
-
-
-def test_a_phrase_is_one_line(doc: Any) -> None:
-    words, heads, tags = ["old", "\n", "pie"], [2, 2, 2], ["ADJ", "SPACE", "NOUN"]
-    broken = type(doc)(doc.vocab, words=words, pos=tags, heads=heads, deps=["amod", "dep", "ROOT"])
-    assert noun_phrases(broken) == ["old pie", "pie"]
-
-
 def test_what_overlaps_the_query_goes() -> None:
     phrases = ["The box", "a pie", "Pie", "Mark", "the BOX", "apple pie"]
     assert other_phrases(phrases, "the pie") == ("The box", "a pie", "Mark", "apple pie")
