@@ -10,7 +10,7 @@ the words around its pronoun.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,14 +22,9 @@ from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.data.wsc.wnli_alignment import (
     ARTICLES,
     GENITIVES,
-    PRONOUNS,
-    Alignment,
     Word,
     bare,
     best_alignment,
-    exact_alignments,
-    reworded_alignments,
-    stands_in,
     words_of,
 )
 
@@ -62,29 +57,28 @@ def read_wnli(path: Path) -> list[WnliRow]:
 def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
     """For each row of WNLI, in order, the position of the WSC example that asks the same question.
 
-    An example asks the same if its text is the premise and replacing the pronoun with its query gives the
-    hypothesis. White space, punctuation, case, articles, genitives and plurals are ignored. A phrase may be
-    the last words of the other ("display", "holiday display"), and the hypothesis may be reworded if no other
-    phrase explains it better. Among equal examples the first is used.
+    An example asks the same if it is the one that :func:`examples_from_wnli` makes of the row. White space,
+    punctuation, case, articles, genitives and plurals are ignored, and a phrase may be the last words of the
+    other ("display", "holiday display"). Among equal examples the first is used.
     """
-    by_text: dict[tuple[str, ...], dict[int, PronounExample]] = defaultdict(dict)
+    by_text: dict[tuple[str, ...], list[int]] = defaultdict(list)
     for number, example in enumerate(examples):
-        by_text[_texts(words_of(example.text))][number] = example
+        by_text[_texts(words_of(example.text))].append(number)
     rows = read_wnli(wnli)
     matches: list[int] = []
     unmatched: list[str] = []
-    for row in rows:
-        same_text = by_text.get(_texts(words_of(row.premise)), {})
-        match = _match(row, same_text)
-        if match is None:
-            reason = (
-                "no example has its phrase as query"
-                if same_text
-                else "its sentence1 is not the text of any example"
-            )
-            unmatched.append(f"{row.where}: {reason}: {row.hypothesis!r}")
-        else:
-            matches.append(match)
+    for number, row in enumerate(rows):
+        same_text = by_text.get(_texts(words_of(row.premise)), [])
+        wanted = _example(number, row)
+        alike = [(_likeness(wanted, examples[one]), -one) for one in same_text] if wanted else []
+        likeness, place = max(alike, default=(0, 0))
+        if likeness:
+            matches.append(-place)
+            continue
+        reason = (
+            "no example has its phrase as query" if same_text else "its sentence1 is not a text of theirs"
+        )
+        unmatched.append(f"{row.where}: {reason}: {row.hypothesis!r}")
     if unmatched:
         more = len(unmatched) - _MOST_NAMED
         raise DataError(
@@ -101,65 +95,35 @@ def examples_from_wnli(wnli: Path) -> list[PronounExample]:
     """Converts WNLI's rows to WSC examples, one per row, in order. The query is the phrase that the
     hypothesis inserts.
 
-    The query is written as in WSC, without the genitive's "'s". There are no candidates.
+    The query is written as in WSC, without the genitive's "'s". The candidates are unknown.
     """
-    return [_example(number, row) for number, row in enumerate(read_wnli(wnli))]
+    examples = []
+    for number, row in enumerate(read_wnli(wnli)):
+        example = _example(number, row)
+        if example is None:
+            raise DataError(
+                f"{row.where}: sentence2 is not a part of sentence1 with a pronoun replaced: "
+                f"{row.hypothesis!r}. Is it GLUE's own WNLI? Correct the row."
+            )
+        examples.append(example)
+    return examples
 
 
-def _match(row: WnliRow, examples: Mapping[int, PronounExample]) -> int | None:
-    """The best match among the examples, all of which have this row's text; the first in a tie."""
-    premise, hypothesis = _texts(words_of(row.premise)), _texts(words_of(row.hypothesis))
-    exact = {
-        number: list(exact_alignments(premise, hypothesis, [len(words_of(example.prefix))]))
-        for number, example in examples.items()
-    }
-    exact_match = _best(premise, hypothesis, examples, exact)
-    if exact_match is not None:
-        return exact_match
-    # Accept a reworded match only if the query explains the hypothesis as well as any other phrase would.
-    pronouns = [at for at, word in enumerate(premise) if word in PRONOUNS]
-    ways = list(reworded_alignments(premise, hypothesis, pronouns))
-    most = max((way.points for way in ways), default=0.0)
-    reworded = {
-        number: [w for w in ways if w.points == most and w.pronoun == len(words_of(example.prefix))]
-        for number, example in examples.items()
-    }
-    return _best(premise, hypothesis, examples, reworded)
+def _likeness(one: PronounExample, other: PronounExample) -> int:
+    """2 if two examples with the same text ask the same, 1 if one query ends like the other, else 0."""
+    queries = [bare(_texts(words_of(example.query or ""))) for example in (one, other)]
+    size = min(map(len, queries))
+    if len(words_of(one.prefix)) != len(words_of(other.prefix)) or not size:
+        return 0
+    return 2 if queries[0] == queries[1] else int(queries[0][-size:] == queries[1][-size:])
 
 
-def _best(
-    premise: Sequence[str],
-    hypothesis: Sequence[str],
-    examples: Mapping[int, PronounExample],
-    ways: Mapping[int, Sequence[Alignment]],
-) -> int | None:
-    """The example whose query is the inserted phrase, or else ends like it."""
-    same: dict[int, float] = {}
-    alike: dict[int, float] = {}
-    for number, example in examples.items():
-        query = bare(_texts(words_of(example.query or "")))
-        for way in ways[number]:
-            phrase = bare(hypothesis[way.first : way.last])
-            if query and phrase == query:
-                same[number] = max(same.get(number, 0.0), way.points)
-            elif (
-                (size := min(len(phrase), len(query)))
-                and phrase[-size:] == query[-size:]
-                and stands_in(premise, phrase)
-            ):
-                alike[number] = max(alike.get(number, 0.0), way.points)
-    points = same or alike
-    return max(points, key=lambda number: points[number], default=None)
-
-
-def _example(number: int, row: WnliRow) -> PronounExample:
+def _example(number: int, row: WnliRow) -> PronounExample | None:
+    """The example that a row was made from; ``None`` if no phrase and pronoun fit."""
     premise, hypothesis = words_of(row.premise), words_of(row.hypothesis)
     alignment = best_alignment(_texts(premise), _texts(hypothesis))
     if alignment is None:
-        raise DataError(
-            f"{row.where}: sentence2 is not a part of sentence1 with a pronoun replaced: {row.hypothesis!r}. "
-            "Is it GLUE's own WNLI? Correct the row."
-        )
+        return None
     pronoun = premise[alignment.pronoun]
     phrase = hypothesis[alignment.first : alignment.last]
     if len(phrase) > 1 and phrase[-1].text == "s" and pronoun.text in GENITIVES:
