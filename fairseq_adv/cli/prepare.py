@@ -126,7 +126,7 @@ def nli_options(parser: VerbParser) -> None:
 
 
 def nli(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.classes.prepare_nli import prepare_nli
+    from fairseq_adv.data.classes.prepare_classification import prepare_nli
 
     _report(prepare_nli(args.folder, args.out, _config(args), args.round))
 

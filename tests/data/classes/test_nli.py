@@ -11,8 +11,7 @@ import pytest
 from fairseq.data import Dictionary, data_utils
 from glue_samples import small_wordpiece
 
-from fairseq_adv.data.classes.prepare_classification import PrepareConfig
-from fairseq_adv.data.classes.prepare_nli import prepare_nli
+from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_nli
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared
