@@ -8,9 +8,10 @@ imports neither torch nor fairseq.
 from __future__ import annotations
 
 import struct
+from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Iterable, Iterator, List, Optional, Tuple
+from typing import Any, BinaryIO, Iterable, List, Optional, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +24,11 @@ _OTHERS = (b"TNTIDX\x00\x00", b"HUFFIDX\x00")  # the first bytes of fairseq's ot
 _HEAD = "<QBQ"
 _ITEMSIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 8: 2, 9: 4, 10: 8}  # bytes, by code of an integer type
 LENGTHS_AT = len(_MAGIC) + struct.calcsize(_HEAD)  # bytes from the file's start
-_TOGETHER = 1 << 20  # lengths in memory at a time
+_TOGETHER = 1 << 20  # rows that are checked at a time
 
 
 class IndexedWriter:
-    """Writes the two files row by row; memory use does not grow with the number of rows.
-
-    The lengths are stored in ``prefix.sizes`` until :meth:`finish`, since the index begins with their number.
+    """Writes the two files row by row; of each row only its length is kept in memory, 4 bytes.
 
     Args:
         vocabulary_size: of the dictionary; it determines the integer type, as in fairseq (uint16 below
@@ -42,12 +41,12 @@ class IndexedWriter:
         self._prefix, self._dtype = prefix, best_fitting_int_dtype(vocabulary_size)
         self.rows = self.tokens = 0
         self._data = open(f"{prefix}.bin", "wb")  # noqa: SIM115
-        self._sizes = open(f"{prefix}.sizes", "w+b")  # noqa: SIM115
+        self._lengths = array("i")
 
     def add(self, ids: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> None:
         """Appends rows: their ids, concatenated, and the length of each."""
         self._data.write(ids.astype(self._dtype, copy=False).data)
-        self._sizes.write(lengths.astype(np.int32).tobytes())
+        self._lengths.frombytes(lengths.astype(np.int32).tobytes())
         self.rows += len(lengths)
         self.tokens += len(ids)
 
@@ -55,32 +54,19 @@ class IndexedWriter:
         """Writes the index; afterwards the rows can be read."""
         from fairseq.data.indexed_dataset import MMapIndexedDataset
 
-        self._data.close()
+        self.close()
         with MMapIndexedDataset.Index.writer(f"{self._prefix}.idx", self._dtype):
             pass  # writes the header
+        lengths = np.frombuffer(self._lengths, np.int32)
+        ends = np.cumsum(lengths, dtype=np.int64) * np.dtype(self._dtype).itemsize
         with open(f"{self._prefix}.idx", "ab") as index:
             index.write(np.array(self.rows, dtype="<u8").tobytes())
-            for sizes in self._all_sizes():
-                index.write(sizes.tobytes())
-            address = 0
-            for sizes in self._all_sizes():
-                ends = address + np.cumsum(sizes, dtype=np.int64) * np.dtype(self._dtype).itemsize
-                index.write(np.concatenate([[address], ends[:-1]]).astype(np.int64).tobytes())
-                address = int(ends[-1])
-        self.close()
+            index.write(lengths.data)
+            index.write(np.concatenate([[0], ends[:-1]]).astype(np.int64)[: self.rows].tobytes())
 
     def close(self) -> None:
-        """Closes the files, finished or not. On a full disk, closing fails too."""
-        try:
-            self._data.close()
-        finally:
-            Path(f"{self._prefix}.sizes").unlink(missing_ok=True)
-            self._sizes.close()
-
-    def _all_sizes(self) -> Iterator[npt.NDArray[np.int32]]:
-        self._sizes.seek(0)
-        while data := self._sizes.read(4 * _TOGETHER):
-            yield np.frombuffer(data, np.int32)
+        """Closes the file, finished or not. On a full disk, closing fails too."""
+        self._data.close()
 
 
 def write_indexed(
@@ -116,11 +102,7 @@ class MmapIndex:
 
     def count_rows(self, longest: int) -> int:
         """How many rows have at most ``longest`` tokens; reads all lengths."""
-        if not self.rows:
-            return 0
-        sizes = self.lengths()
-        starts = range(0, self.rows, _TOGETHER)
-        return sum(int(np.count_nonzero(sizes[one : one + _TOGETHER] <= longest)) for one in starts)
+        return int(np.count_nonzero(self.lengths() <= longest))
 
     def check_rows(self, fix: str, least: int = 1) -> None:
         """Raises DataError if a row has fewer than ``least`` tokens, or doesn't begin where the one before it
