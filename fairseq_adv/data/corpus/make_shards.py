@@ -18,6 +18,7 @@ from tqdm import tqdm
 from fairseq_adv.data.corpus.corpus import Corpus
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import remove_scratch
 
 _LOG_SECONDS = 30.0  # between two states of the bar if there is no terminal
 
@@ -79,8 +80,9 @@ def make(
     finally:
         for _, process, _ in running.values():
             process.terminate()
-        for _, process, _ in running.values():
+        for shard, process, _ in running.values():
             process.join()
+            remove_scratch(corpus.folder(shard))
         bar.close()
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -122,6 +124,7 @@ def _take(result: Made, corpus: Corpus, shard: int, process: BaseProcess, answer
     if process.exitcode == 0:
         result.made.append(shard)
         return
+    remove_scratch(corpus.folder(shard))  # of a worker that was killed
     try:
         message, into = answer.recv(), result.mistakes
     except EOFError:
