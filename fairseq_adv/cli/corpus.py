@@ -1,7 +1,7 @@
 """Tokenises raw text into shards for fairseq's masked_lm task, in one pass, with any number of processes.
 
 The input is plain text in UTF-8, .gz or .zst. The last line of the output is the data argument for
-fairseq-train. To resume an interrupted run, run the same command again.
+fairseq-train. After an interruption, the same command makes the shards that are missing.
 
 Examples:
   fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --valid valid.txt \\

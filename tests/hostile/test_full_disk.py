@@ -226,15 +226,14 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def litter(folder: Path) -> list[str]:
-    """Scratch, locks and folders that resume nothing; tantivy has its own in its unfinished folder.
+    """Scratch and locks; tantivy has locks of its own.
 
     ``.running`` of a training is none: it stays after every run, and tells a job's script how it ended.
     """
     paths = [path for path in folder.rglob("*") if path.parent.name != "tantivy" or "tmp" in path.name]
     paths = [path for path in paths if path.name != ".running"]
     marks = re.compile(r"^\.|tmp|\.lock$")
-    empty = [path for path in folder.rglob("*.partial") if path.is_dir() and not any(path.iterdir())]
-    return [str(path.relative_to(folder)) for path in paths if marks.search(path.name) or path in empty]
+    return [str(path.relative_to(folder)) for path in paths if marks.search(path.name)]
 
 
 def comparable(files: dict[str, bytes]) -> object:
