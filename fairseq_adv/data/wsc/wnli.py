@@ -75,9 +75,8 @@ def match_wnli(wnli: Path, examples: Sequence[PronounExample]) -> list[int]:
         if likeness:
             matches.append(-place)
             continue
-        reason = (
-            "no example has its phrase as query" if same_text else "its sentence1 is not a text of theirs"
-        )
+        reason = "its sentence1 is not the text of any example"
+        reason = "no example has its phrase as query" if same_text else reason
         unmatched.append(f"{row.where}: {reason}: {row.hypothesis!r}")
     if unmatched:
         more = len(unmatched) - _MOST_NAMED
