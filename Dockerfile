@@ -24,7 +24,7 @@ RUN pip install -c constraints.txt torch torchaudio
 COPY setup.py pyproject.toml README.md LICENSE fairseq_adv_compat.pth ./
 COPY fairseq_adv fairseq_adv
 COPY fairseq_adv_compat fairseq_adv_compat
-ARG EXTRAS=plots,submitit
+ARG EXTRAS=plots,sweeps
 RUN pip install -c constraints.txt ".[$EXTRAS]"
 
 FROM nvidia/cuda:13.0.2-base-ubuntu24.04

@@ -25,7 +25,8 @@ PLOTS = ["matplotlib>=3.6"]
 ATTACKS = ["nltk>=3.9.2"]  # reads a tagger from any folder
 DATASETS = ["datasets>=2.20"]
 DOCS = ["mkdocs-material>=9.7", "mkdocstrings[python]>=0.30", "ruff"]
-SUBMITIT = ["hydra-submitit-launcher==1.0.1", "submitit"]
+# The last releases for the hydra 1.0 of fairseq 0.12.2.
+SWEEPS = ["hydra-joblib-launcher==1.1.0", "hydra-submitit-launcher==1.0.1", "submitit"]
 RETRIEVAL = ["tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
 HF = ["transformers>=4.57"]
@@ -200,7 +201,7 @@ setup(
         "notebook": NOTEBOOK,  # examples/quickstart/tour.ipynb
         "plots": PLOTS,  # fairseq-adv compare --curves
         "retrieval": RETRIEVAL,  # documents for ARC
-        "submitit": SUBMITIT,  # sweeps of hydra's through SLURM
+        "sweeps": SWEEPS,  # fairseq-hydra-train --multirun, several runs at once or through SLURM
         "wsc": WSC,  # noun phrases for WSC
         "test": [
             "check-jsonschema",
@@ -226,7 +227,7 @@ setup(
             *NOTEBOOK,
             *PLOTS,
             *RETRIEVAL,
-            *SUBMITIT,
+            *SWEEPS,
             *WSC,
         ],
     },

@@ -276,10 +276,10 @@ def environment(**changed: str) -> dict[str, str]:
     return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", **changed}
 
 
-def run_command(*words: str, **changed: str) -> subprocess.CompletedProcess[str]:
+def run_command(*words: str, cwd: Path | None = None, **changed: str) -> subprocess.CompletedProcess[str]:
     """Runs a command line to its end; the caller looks at the return code."""
     env = environment(**changed)
-    return subprocess.run(list(words), capture_output=True, text=True, env=env, timeout=600)
+    return subprocess.run(list(words), capture_output=True, text=True, env=env, cwd=cwd, timeout=600)
 
 
 def start_command(words: Sequence[str], **options: Any) -> subprocess.Popen[Any]:

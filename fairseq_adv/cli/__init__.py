@@ -73,7 +73,6 @@ VERBS: Mapping[str, Union[Verb, Group]] = {
     "train": Verb("fine-tune or pre-train an encoder on prepared data", "train"),
     "validate": Verb("measure a checkpoint's scores and losses on a split", "measure"),
     "export": Verb("export a trained model to a Hugging Face folder", "hub"),
-    "sweep": Verb("try perturbation sizes for an encoder", "sweep"),
     "predict": Verb("predict with trained models, for your own texts or a benchmark", "predict"),
     "score": Group(
         "score a file of predictions: SQuAD answers, entity tags",
@@ -90,9 +89,12 @@ VERBS: Mapping[str, Union[Verb, Group]] = {
     "doctor": Verb("check the installed versions, and print how to fix what is wrong", "doctor"),
     "user-dir": Verb('print the path for --user-dir "$(fairseq-adv user-dir)"', "user_dir"),
 }
+# Verbs, and options of verbs, that 0.3 had -> what to use instead.
 REMOVED = {
-    "figures": "fairseq-adv figures was removed in 0.3.0. Use examples/flooding/figures.py of the "
-    "repository, with the same arguments."
+    "doctor --disable-pth": "delete fairseq_adv_compat.pth from site-packages",
+    "retrieve index --engine": "leave it out",
+    "retrieve documents --engine": "leave it out",
+    "sweep": "use fairseq-hydra-train --multirun, as docs/choosing.md shows",
 }
 
 
@@ -114,10 +116,10 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
     """The parser of the verb that a command line begins with. Its default of ``work`` does the verb's work.
 
     Raises:
+        DataError: it has a verb or an option of 0.3 that was removed.
         SystemExit: after ``--help``, ``--version``, and the name of no verb, which is an error.
     """
-    if words and words[0] in REMOVED:
-        raise DataError(REMOVED[words[0]])
+    _refuse_removed(words)
     parser = argparse.ArgumentParser(
         prog="fairseq-adv",
         description="Adversarial training inside fairseq.",
@@ -136,6 +138,15 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
     options.set_defaults(work=getattr(module, name))
     getattr(module, f"{name}_options")(options)
     return options
+
+
+def _refuse_removed(words: Sequence[str]) -> None:
+    for old, instead in REMOVED.items():
+        verb, _, option = old.partition(" --")
+        count = len(verb.split())
+        given = {word.partition("=")[0] for word in words[count:]}
+        if words[:count] == verb.split() and (not option or f"--{option}" in given):
+            raise DataError(f"fairseq-adv {old}: removed in 0.4; {instead}")
 
 
 def _named(parser: argparse.ArgumentParser, verbs: Mapping[str, _Entry], words: Sequence[str]) -> _Entry:

@@ -94,7 +94,7 @@ validations and checkpoints. Missing values are shown as –.
 
 Examples:
   fairseq-adv compare out/standard out/freelb
-  fairseq-adv compare out/sweep --metric mcc --curves out/curves.png
+  fairseq-adv compare out/sizes --metric mcc --curves out/curves.png
   fairseq-adv compare out/standard out/freelb --epsilon 0.01 0.02 --relative
 """
 

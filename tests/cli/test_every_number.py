@@ -122,10 +122,6 @@ def test_what_is_looked_at() -> None:
         ),
         ("attack a.pt --epsilon 1 --steps 0", "argument --steps: must be a whole number of 1 or more, not 0"),
         ("attack a.pt --epsilon 1 --batches 1.5", "argument --batches: invalid whole number value: '1.5'"),
-        (
-            "sweep data encoder out --ratios 0.1,inf",
-            "argument --ratios: must be a finite number of 0 or more, not inf",
-        ),
         ("score squad a b --threshold inf", "argument --threshold: must be a finite number, not inf"),
         (
             "prepare qnli-ranking a out --seed 4294967296",

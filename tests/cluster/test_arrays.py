@@ -131,7 +131,7 @@ def test_a_sweep_by_hydras_submitit_launcher(
     cluster: Cluster, rows: tuple[str, Path], tmp_path: Path
 ) -> None:
     """Each job in a folder of its own, the weights those of a run by itself, and one table of all."""
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="pip install '.[submitit]'")
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="pip install '.[sweeps]'")
     data, encoder = rows
     words = [*SMALL, "optimization.max_update=3"]
     save = tmp_path / "sweep"
@@ -158,7 +158,7 @@ def test_a_sweep_by_hydras_submitit_launcher(
 
 def test_two_nodes_by_hydras_submitit_launcher(cluster: Cluster, tmp_path: Path) -> None:
     """The yaml of the recipe, on nodes without GPUs: two processes on each."""
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="pip install '.[submitit]'")
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="pip install '.[sweeps]'")
     words = [
         *WORDS, "model.max_positions=24", "task.tokens_per_sample=24", "optimization.max_update=2",
         "optimization.max_epoch=9",

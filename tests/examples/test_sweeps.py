@@ -3,19 +3,66 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from glue_samples import sst2
+from hf_encoders import save_encoder
 from omegaconf import OmegaConf
-from recipes import EXAMPLES, TINY, run_py, tiny_data
+from recipes import EXAMPLES, ROOT, TINY, run_py, tiny_data
 from support import PLUGIN, command, run_command, weights
 
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.run_logs import TRAIN, log_lines
 
 Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]
+
+
+def test_the_sizes_of_the_page_by_both_launchers(tmp_path: Path) -> None:
+    """The yaml and commands of docs/choosing.md. Jobs of joblib and of submitit have the same weights, those
+    of each size are its own, and the same command again leaves finished runs alone."""
+    page = (ROOT / "docs" / "choosing.md").read_text(encoding="utf-8")
+    recipe, text = re.findall(r"^```(?:yaml|bash)\n(.*?)^```$", page, re.M | re.S)[-2:]
+    files, run, compare = re.split(r"^(?=fairseq-)", text.replace("\\\n", ""), flags=re.M)
+    (tmp_path / "sizes").mkdir()
+    (tmp_path / "sizes" / "sizes.yaml").write_text(recipe)
+    subprocess.run(["bash", "-ec", files], cwd=tmp_path, check=True)
+    encoder = tmp_path / "ENCODER"
+    save_encoder(encoder, "bert")
+    sst2(tmp_path / "raw")
+    prepare(tmp_path / "raw", "SST-2", tmp_path / "DATA", tokenizer_for_encoder(encoder), progress=False)
+    smaller = ["size=none,0.02", "common.seed=1", f"common.user_dir={PLUGIN}", "task.max_positions=16",
+               "optimization.max_epoch=1", "dataset.num_workers=0"]  # fmt: skip
+    given = shlex.split(run.replace("$PWD", str(tmp_path)))
+    words = [one for one in given if not one.startswith(("size=", "common."))]
+    assert words[-2:] == ["hydra/launcher=joblib", "hydra.launcher.n_jobs=4"]
+
+    def trained(out: str, *launcher: str) -> dict[str, dict[str, torch.Tensor]]:
+        done = run_command(
+            *words[:-2], *smaller, *launcher, f"hydra.sweep.dir={tmp_path / out}", cwd=tmp_path
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        return {
+            path.parent.parent.name: weights(path)
+            for path in (tmp_path / out).glob("*/seed1/checkpoint_last.pt")
+        }
+
+    found, others = trained("out/sizes", *words[-2:]), trained("local", "hydra/launcher=submitit_local")
+    assert {*found} == {*others} == {"size=none", "size=0.02"}
+    for size, expected in found.items():
+        assert all(torch.equal(others[size][name], weight) for name, weight in expected.items()), size
+    assert not all(torch.equal(found["size=none"][name], one) for name, one in found["size=0.02"].items())
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.pt")}
+    trained("out/sizes", *words[-2:])
+    assert {path: path.stat().st_mtime_ns for path in written} == written
+    table = run_command("bash", "-ec", compare, cwd=tmp_path)
+    assert "freelb" in table.stdout and "standard" in table.stdout, table.stderr
 
 
 @pytest.mark.slow  # what jobs of a process share: test_fairseq_patches.py

@@ -41,7 +41,6 @@ WORDS = {
     "train": "FILMS/data --encoder IN/encoder --save-dir OUT --workers 2 --cpu --max-update 1",
     "validate": "FILMS/save/checkpoint_best.pt",
     "export": "FILMS/save/checkpoint_best.pt OUT",
-    "sweep": "FILMS/data IN/encoder OUT --ratios 0.1 --seeds 1 --max-epoch 1 --batch-size 64",
     "predict": "FILMS/save/checkpoint_best.pt --stdin",
     "score squad": "IN/squad.json IN/answers.json",
     "score tags": "IN/tags.tsv",

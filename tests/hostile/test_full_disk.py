@@ -24,11 +24,9 @@ import torch
 from corpus_samples import awkward_corpus
 from support import (
     CommandMain,
-    fairseq_train,
     files_up_to,
     run_command,
     slow,
-    train_args,
     verb,
     weights,
     write_questions,
@@ -356,28 +354,6 @@ def test_training(disk: SmallDisk, tmp_path: Path) -> None:
     check_checkpoints(save)
     left, right = (weights(folder / "checkpoint_last.pt") for folder in (save, tmp_path / "save"))
     assert failures > 4 and all(torch.equal(left[name], right[name]) for name in left)
-
-
-@pytest.mark.slow
-@MOUNTED
-def test_a_sweep_of_trainings(disk: SmallDisk, tmp_path: Path) -> None:
-    data = write_task(tmp_path / "data", train=12)
-    fairseq_train(*train_args(data, tmp_path / "encoder", "freelb", "--max-update", "1"))
-    (tmp_path / "encoder" / "checkpoint_last.pt").rename(tmp_path / "encoder" / "model.pt")
-    (tmp_path / "encoder" / "model_args.txt").write_text(shlex.join(SIZES[:12]))
-    words = [*verb("sweep"), str(data), str(tmp_path / "encoder")]
-    options = ["--ratios", "0.1", "--seeds", "1", "--max-epoch", "1"]
-    assert run_command(*words, str(tmp_path / "out"), *options).returncode == 0
-    out = disk.folder / "out"
-    for room in (0, 8 * PAGE, 128 * PAGE, ROOM):
-        with disk.room(room):
-            done = run_command(*words, str(out), *options)
-        assert (done.returncode == 0) is (room == ROOM) and "Traceback" not in done.stderr, done.stderr
-        errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-        assert not litter(out) and all(str(out) in line for line in errors), errors
-        if room < ROOM:
-            assert done.returncode == 2 and disk.full in errors[0]
-    assert (out / "RESULTS.md").read_bytes() == (tmp_path / "out" / "RESULTS.md").read_bytes()
 
 
 @pytest.mark.slow

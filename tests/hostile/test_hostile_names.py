@@ -43,7 +43,6 @@ PRINTING: dict[str, list[str]] = {
     "train": [NAME, "--encoder", "ENCODER", "--dry-run"],
     "validate": [NAME],
     "export": [NAME, "OUT"],
-    "sweep": [NAME, NAME, "OUT"],
     "predict": [NAME, "--stdin"],
     "score squad": [NAME, "OUT"],
     "score tags": [NAME],
