@@ -7,9 +7,6 @@ imports that. :func:`load` loads a trained model for prediction.
 
 from __future__ import annotations
 
-import importlib
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,12 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = ["load"]
 __version__ = "0.3.0"
-
-# Attributes that ``import fairseq_adv`` gave until 0.2.1.
-_MOVED = {
-    **{name: f"fairseq_adv.{name}" for name in ("criterions", "models", "optim", "tasks")},
-    **dict.fromkeys(("albert_bpe", "wordpiece_bpe"), "fairseq_adv.data.tokenizers.registered_bpe"),
-}
 
 
 def load(
@@ -43,19 +34,3 @@ def load(
     from fairseq_adv.evaluation.predict import loading  # here, because it imports torch and fairseq
 
     return loading.load(checkpoints, tokenizer_dir, device, data, InferenceConfig(precision=precision))
-
-
-def __getattr__(name: str) -> Any:
-    """The modules that were attributes until 0.2.1, for one more release."""
-    if name not in _MOVED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = _MOVED[name]
-    if module == f"fairseq_adv.{name}" and sys._getframe(1).f_code.co_name == "_handle_fromlist":
-        raise AttributeError(name)  # `from fairseq_adv import tasks` asks, and then imports the module itself
-    warnings.warn(
-        f"fairseq_adv.{name} without importing it: use `import {module}`, or `import fairseq_adv.plugin` to "
-        "set up fairseq. This will fail in version 0.4.",
-        DeprecationWarning,
-        stacklevel=2,
-    )
-    return importlib.import_module(module)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import Any
 
 from fairseq_adv.data.errors import DataError
 
@@ -29,7 +28,6 @@ def index_options(parser: VerbParser) -> None:
     add = parser.add_argument
     add("corpus", nargs="+", metavar="CORPUS", help="text files, or quoted glob patterns")
     add("out", type=Path, metavar="OUT", help="output folder")
-    _add_engine(parser)
     add_shared(add, "--encoding-errors", "--overwrite")
 
 
@@ -78,7 +76,6 @@ def documents_options(parser: VerbParser) -> None:
         help="longest sentence to retrieve, in characters; longer ones are left out")  # fmt: skip
     add("--workers", type=count, default=os.cpu_count() or 1, metavar="N",
         help="number of threads (default: one per core)")  # fmt: skip
-    _add_engine(parser)
     add_shared(add, "--overwrite")
 
 
@@ -122,21 +119,3 @@ def _targets(questions: list[Path], out: Path) -> list[Path]:
                 f"{name}: two input files have this name. Retrieve for them into separate folders."
             )
     return [out / name for name in names]
-
-
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    """Adds --engine, which 0.2 had and which leaves nothing to choose; command lines with it still work."""
-    parser.add_argument("--engine", action=_Engine, default="tantivy", help=argparse.SUPPRESS)
-
-
-class _Engine(argparse.Action):
-    """Refuses at once, before the options of a removed engine are reported as unknown."""
-
-    def __call__(self, parser: argparse.ArgumentParser, _: object, value: Any, option: object = None) -> None:
-        if value == "opensearch":
-            raise DataError(
-                "--engine opensearch was removed in 0.3.0. Leave it out: the engine is tantivy, with an "
-                "index in a folder."
-            )
-        if value != "tantivy":
-            parser.error(f"argument --engine: invalid choice: {value!r} (choose from 'tantivy')")

@@ -73,11 +73,10 @@ def add_unit(parser: argparse.ArgumentParser) -> None:
 
 def check_unit(args: argparse.Namespace) -> None:
     """Raises DataError if there is a radius, and neither option of :func:`add_unit`."""
-    # Until 0.5: then a radius alone is a share. Up to 0.3 it was a length.
     if args.epsilon and not (args.relative or args.absolute):
         raise DataError(
             "--epsilon: pass --relative if it is a share of the norm of each example's embeddings (0.02: 2 "
-            "%), or --absolute if it is a length, which it was without an option up to version 0.3"
+            "%), or --absolute if it is a length"
         )
 
 

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -55,7 +54,7 @@ def test_file_and_again(index: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert build(tmp_path / "corpus.txt", index) == 0
     assert f"{index} is already there" in capsys.readouterr().out
     source, out = questions(tmp_path / "dev.jsonl"), tmp_path / "out.jsonl"
-    assert retrieve(index, source, out, "--top", "2", "--engine", "tantivy") == 0
+    assert retrieve(index, source, out, "--top", "2") == 0
     shown = capsys.readouterr()
     assert f"wrote {out} (3 questions, 6 choices)" in shown.out and "note" not in shown.out
     assert "retrieve dev.jsonl: 100%" in shown.err
@@ -134,21 +133,6 @@ def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.C
     assert retrieve(index, source, tmp_path / "out") == 2
     assert "in.jsonl:4: not JSON" in capsys.readouterr().err
     assert not list(tmp_path.glob("out*"))
-
-
-@pytest.mark.parametrize("command", [build, retrieve])
-def test_the_removed_engine(command: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (
-        ["name", "in.txt", "out", "--engine", "opensearch", "--url", "https://localhost:9200"],
-        ["--login-over-http", "--ca-certs", "ca.pem", "--engine=opensearch", "name", "in.txt", "out"],
-    ):
-        assert command(*words) == 2
-        shown = capsys.readouterr()
-        assert shown.out == "" and shown.err.count("\n") == 1
-        assert shown.err.startswith("error: --engine opensearch was removed in 0.3.0. Leave it out")
-    with pytest.raises(SystemExit):
-        command("name", "in.txt", "out", "--engine", "lucene")
-    assert "invalid choice: 'lucene'" in capsys.readouterr().err
 
 
 def test_without_tantivy(
