@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import site
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 from support import command, run_command, write_task
-
-from fairseq_adv.cli import doctor
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = ROOT / "fairseq_adv_compat.pth"
@@ -133,25 +130,6 @@ def test_fairseq_adv_and_its_spawned_workers_need_no_pth(tmp_path: Path) -> None
         assert done.returncode == 1 and "mutable default" in done.stderr
     done = run_without_pth(tmp_path, f"import fairseq_adv.cli{SPAWN}")
     assert done.returncode == 0, done.stderr
-
-
-def test_the_doctor_takes_the_pth_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(site, "getsitepackages", lambda: [str(tmp_path)])
-    monkeypatch.setattr(site, "getusersitepackages", lambda: str(tmp_path / "none"))
-    monkeypatch.syspath_prepend(str(ROOT))  # python -m fairseq_adv in a clone, which has the file's source
-    assert doctor.disable_pth() == 1
-    assert "no fairseq_adv_compat.pth" in capsys.readouterr().err
-    assert doctor._compat().broken and doctor._compat().value == "none"
-    (tmp_path / PTH.name).write_bytes(PTH.read_bytes())
-    assert doctor._compat().value == "active"  # of this environment, whose own file is as it was
-    assert doctor.disable_pth() == 0
-    assert str(tmp_path / PTH.name) in capsys.readouterr().out
-    found = doctor._compat()
-    assert (found.value, found.broken) == ("disabled", False) and "Python >= 3.11" in found.problem
-    done = run_site(tmp_path, str(ROOT), COUNT)
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "0", "")
 
 
 # --- dataclass defaults -------------------------------------------------------------------------
