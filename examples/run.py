@@ -29,7 +29,8 @@ from fairseq_adv.cli import find_user_dir
 from fairseq_adv.cli.encoder_folder import check_dictionary, model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import exit_status
-from fairseq_adv.cli.train_command import ON_CPUS, TrainOptions
+from fairseq_adv.cli.train_command import ON_CPUS
+from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.data.errors import DataError
 
 EXAMPLES = Path(__file__).resolve().parent

@@ -577,7 +577,7 @@ MUTATIONS = [
         "fairseq_adv/cli/train_command.py",
         "least=1) * 6 // 100)",
         "least=1) * 10 // 100)",
-        "tests/cli/test_train.py::test_what_data_and_encoder_tell_is_filled_in",
+        "tests/cli/test_train.py::test_what_is_filled_in_beside_the_users_options",
         "the learning rate warms up over another share of the updates than is documented",
     ),
     Mutation(

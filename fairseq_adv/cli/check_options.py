@@ -12,7 +12,7 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError
 
 if TYPE_CHECKING:
-    from .train_command import TrainOptions
+    from .train_options import TrainOptions
 
 # What other programs, papers and our own tables call them; of several, the first that exists is meant.
 _OPTIONS = {
@@ -48,17 +48,20 @@ def check_choices(options: TrainOptions) -> None:
     _check_choice("arch", options.value("--arch"), ARCH_MODEL_REGISTRY, _ours(ARCH_MODEL_REGISTRY))
 
 
-def check_command(command: Sequence[str], options: TrainOptions) -> None:
-    """Raises DataError if an option of a ``fairseq-train`` command does not exist, or can't work here."""
+def checked(data: str, options: TrainOptions) -> argparse.Namespace:
+    """The arguments of ``fairseq-train``, as its parser reads them.
+
+    Raises:
+        DataError: an option does not exist, or has a value that it can't have.
+    """
     from fairseq import options as fairseq_options
 
     from fairseq_adv.fairseq_patches.run_options import check_arguments
 
-    criterion = options.value("--criterion")
-
+    criterion, parser = options.value("--criterion"), fairseq_options.get_training_parser()
     with mistakes_in_one_line():
-        parser = fairseq_options.get_training_parser()
-        args, unknown = fairseq_options.parse_args_and_arch(parser, list(command), parse_known=True)
+        words = [data, *options.words()]
+        args, unknown = fairseq_options.parse_args_and_arch(parser, words, parse_known=True)
     for word in unknown:
         if word.startswith("--"):
             raise DataError(
@@ -72,6 +75,8 @@ def check_command(command: Sequence[str], options: TrainOptions) -> None:
     asynchronous = "--write-checkpoints-asynchronously"
     if options.has(asynchronous) and find_spec("iopath") is None:  # fairseq would end with status 0
         raise DataError(f"{asynchronous} needs iopath: pip install iopath. Or leave the option out")
+    found: argparse.Namespace = args
+    return found
 
 
 def mistakes_in_one_line() -> ContextManager[object]:

@@ -20,7 +20,7 @@ from fairseq_adv.data.tags.schemes import is_tag
 from fairseq_adv.data.workspace import read_manifest
 
 if TYPE_CHECKING:
-    from .train_command import TrainOptions
+    from .train_options import TrainOptions
 
 
 def detect_task(folder: Path) -> str:

@@ -30,14 +30,15 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.processes import python_module
 from fairseq_adv_compat.hydra_errors import for_the_user
 
-from .check_options import check_command, mistakes_in_one_line
+from .check_options import checked
 from .data_folder import kind_of
 from .launcher import errors_told_once, launch
 from .number_types import count
 from .script import RESUMABLE, VerbParser
 from .shown_run import ShownRun
-from .train_command import ON_CPUS, OTHER_STARTS, TrainOptions, train_command
+from .train_command import ON_CPUS, OTHER_STARTS, filled_in
 from .train_log import logged_to
+from .train_options import TrainOptions
 
 logger = logging.getLogger(__name__)
 
@@ -115,23 +116,28 @@ def _train(args: argparse.Namespace) -> None:
     environment = dict(os.environ)
     if launcher:  # what torchrun will set
         environment.update(MASTER_ADDR="", MASTER_PORT="", RANK="", WORLD_SIZE=launcher[-1])
-    command = train_command(args.data, args.encoder, [*args.own, *more], environment)
-    options, is_first = TrainOptions(command[1:]), os.environ.get("RANK", "0") == "0"
+    options = filled_in(args.data, args.encoder, [*args.own, *more], environment)
+    parsed, data = checked(args.data, options), Path(args.data.split(":")[0])
+    is_first = os.environ.get("RANK", "0") == "0"
     if is_first:
-        check_command(command, options)
-        files_of_saved_tokenizer(Path(args.data.split(":")[0]) / FOLDER)
+        files_of_saved_tokenizer(data / FOLDER)
+    command = ["fairseq-train", args.data, *options.words()]
     if args.dry_run:
-        program = str(Path(sys.executable).with_name("fairseq-train")) if launcher else "fairseq-train"
+        if launcher:
+            command[0] = str(Path(sys.executable).with_name(command[0]))
         if is_first:
-            print(shlex.join([*launcher, program, *command]))
+            print(shlex.join([*launcher, *command]))
         return
     if launcher:
         encoder = [] if args.encoder is None else ["--encoder", str(args.encoder)]
         words = python_module("fairseq_adv", "train", args.data, *encoder, *args.own, *more)
         launch(args.workers, [*launcher[1:], "--no-python", *words])
         return
-    when_loaded = partial(_save_tokenizer, Path(args.data.split(":")[0]), options)
-    _run(command, options.value("--log-file"), str(args.encoder or options.value("--arch")), when_loaded)
+    run = partial(
+        ShownRun, log=options.value("--log-file"), encoder=str(args.encoder or options.value("--arch")),
+        when_loaded=partial(_save_tokenizer, data, options),
+    )  # fmt: skip
+    _run(command, parsed, run)
 
 
 def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
@@ -178,23 +184,24 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run
 
 
-def _run(command: list[str], log: str, encoder: str, when_loaded: Callable[[], None]) -> None:
-    """Runs ``fairseq-train`` in this process, with its log in a file."""
+def _run(command: list[str], args: argparse.Namespace, shown: Callable[..., ShownRun]) -> None:
+    """Runs ``fairseq-train`` with these arguments in this process, with its log in a file."""
     import fairseq_cli.train
+    from fairseq import options
     from fairseq.distributed import utils
 
-    call_main = utils.call_main
+    call_main, log = utils.call_main, str(args.log_file)
 
-    def call_shown(cfg: Any, main: Callable[..., Any], **options: Any) -> Any:
-        return call_main(cfg, ShownRun(main, log, encoder, when_loaded), **options)
+    def call_shown(cfg: Any, main: Callable[..., Any], **more: Any) -> Any:
+        return call_main(cfg, shown(main), **more)
 
-    shown = mock.patch.object(utils, "call_main", call_shown)
-    sys.argv = ["fairseq-train", *command]
+    sys.argv = command
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/signals.py saves a checkpoint
     logging.getLogger("fairseq").setLevel(logging.NOTSET)
+    read = mock.patch.object(options, "parse_args_and_arch", return_value=args)
     try:
-        with logged_to(log), mistakes_in_one_line(), shown:
-            logger.info(shlex.join(sys.argv))
+        with logged_to(log), read, mock.patch.object(utils, "call_main", call_shown):
+            logger.info(shlex.join(command))
             fairseq_cli.train.cli_main()
     except Exception as error:
         text = for_the_user(error)

@@ -1,4 +1,4 @@
-"""Builds the ``fairseq-train`` command of ``fairseq-adv train`` and ``fairseq-adv sweep``."""
+"""The one place that fills in what the user of ``fairseq-adv train`` has not passed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,16 @@ from typing import TYPE_CHECKING
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
-from fairseq_adv_compat.option_numbers import Numbers
 
 from .check_options import check_choices
 from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch, task_of
 from .encoder_folder import check_dictionary, hugging_face_args, model_args
+from .train_options import TrainOptions, whole_number
 from .user_dir import find_user_dir, load_user_dir
 
 if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
 
-_ALIASES = {
-    "--combine-val": "--combine-valid-subsets", "--max-sentences": "--batch-size",
-    "--save-async": "--write-checkpoints-asynchronously",
-}  # fmt: skip
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 # How scores begin.
 _HIGHER = ("acc", "best_", "exact", "f1", "mcc", "pearson", "precision", "recall", "spearman")
@@ -42,68 +38,20 @@ OTHER_STARTS = (
 ON_CPUS = {"--distributed-backend": "gloo", "--ddp-backend": "legacy_ddp"}
 
 
-class TrainOptions:
-    """Options for ``fairseq-train``; the user's override ours.
-
-    Attributes:
-        given: the user's options by name; "" for a flag.
-        filled: ours, in the same form.
-    """
-
-    def __init__(self, own: Sequence[str]) -> None:
-        self.given: dict[str, str] = {}
-        self.filled: dict[str, str] = {}
-        option = ""
-        for word in own:
-            if word.startswith("-a"):  # fairseq's --arch, as -a=ARCH and -aARCH too
-                option, value = "--arch", word[2:].removeprefix("=")
-                self.given[option] = value
-            elif word.startswith("--"):
-                option, _, value = word.partition("=")
-                option = _ALIASES.get(option, option)
-                self.given[option] = value
-            elif option:
-                self.given[option] = word
-
-    def has(self, *options: str) -> bool:
-        """Whether the user gave one of these."""
-        return any(option in self.given for option in options)
-
-    def value(self, option: str, default: str = "") -> str:
-        """The value of an option: the user's, else ours, else ``default``."""
-        return self.given.get(option, self.filled.get(option, default))
-
-    def number(self, option: str, default: str = "", least: int = 0) -> int:
-        """The value of an option that must be a whole number of ``least`` or more."""
-        return whole_number(option, self.value(option, default), least)
-
-    def fill(self, options: Mapping[str, str], unless: Sequence[str] = ()) -> None:
-        """Fills in the options that the user has not passed; none of them if one of ``unless`` was passed."""
-        if not self.has(*unless):
-            self.filled.update({name: value for name, value in options.items() if not self.has(name)})
-
-    def filled_in(self) -> list[str]:
-        """Our options as command-line arguments."""
-        return [word for option, value in self.filled.items() for word in (option, value) if word]
-
-
-def whole_number(option: str, text: str, least: int) -> int:
-    if not (text.isdecimal() and Numbers(least, whole=True).has(int(text))):
-        # A limit of 0 is none, as in fairseq, but nobody needs it.
-        raise DataError(f"{option} {text or repr(text)}: {Numbers(1, whole=True).fix}")
-    return int(text)
-
-
-def train_command(
+def filled_in(
     data: str, encoder: Path | None, own: Sequence[str], environment: Mapping[str, str] = os.environ
-) -> list[str]:
-    """The arguments of ``fairseq-train``: the data, our options, then the user's, which override ours.
+) -> TrainOptions:
+    """The user's options, with those that they leave out filled in from the data and the encoder.
 
     Imports the ``--user-dir``.
 
     Args:
-        encoder: a folder written by ``fairseq-adv convert``; ``None``: the user's options define the model.
+        encoder: a Hugging Face folder, or one that convert wrote; ``None``: the options define the model.
+        own: the user's words.
         environment: gives the number of workers under torchrun.
+
+    Raises:
+        DataError: the data or the encoder can't be read, or a number that counts updates is wrong.
     """
     options, folders = TrainOptions(own), [Path(part) for part in data.split(":") if part]
     if not folders:
@@ -141,7 +89,7 @@ def train_command(
     options.fill({"--log-file": os.path.join(options.value("--save-dir"), "train.log")})
     repeats = max(1, _updates_per_batch(options, method))
     options.fill({"--log-format": "json", "--log-interval": str(math.ceil(20 / repeats) * repeats)})
-    return [data, *options.filled_in(), *own]
+    return options
 
 
 def _fill_encoder(options: TrainOptions, encoder: Path | None, folders: Sequence[Path]) -> None:

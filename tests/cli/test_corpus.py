@@ -20,7 +20,7 @@ from hf_encoders import save_encoder
 from support import handle_interrupts, run_command, slow, start_command, verb
 
 import fairseq_adv.cli
-from fairseq_adv.cli.train_command import train_command
+from fairseq_adv.cli.train_command import filled_in
 from fairseq_adv.data.errors import DataError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,13 +133,13 @@ def test_a_corpus_of_another_hugging_face_encoder_is_refused(tmp_path: Path) -> 
         assert run(tmp_path / "text", tmp_path / f"{encoder.name}-bin", "--encoder", encoder) == 0
     one, other = (tmp_path / f"{encoder.name}-bin" / "shard0" for encoder in encoders)
     assert (one / "dict.txt").read_bytes() == (other / "dict.txt").read_bytes()
-    assert train_command(str(one), encoders[0], [], {})
+    assert filled_in(str(one), encoders[0], [], {})
     for data in (other, f"{one}:{other}"):
         with pytest.raises(DataError, match=f"^{other} was prepared with a different tokenizer than"):
-            train_command(str(data), encoders[0], [], {})
+            filled_in(str(data), encoders[0], [], {})
     made = json.loads((one / "manifest.json").read_text())
     (encoders[1] / "manifest.json").write_text(json.dumps(made))  # has the tokenizer's hash, as export's
-    assert train_command(str(one), encoders[1], [], {})
+    assert filled_in(str(one), encoders[1], [], {})
 
 
 @pytest.mark.timing

@@ -19,7 +19,7 @@ from support import build, start_command, train_args, write_corpus, write_task
 
 from fairseq_adv.cli.shown_run import ShownRun
 from fairseq_adv.cli.train import _save_tokenizer
-from fairseq_adv.cli.train_command import TrainOptions
+from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.cli.train_text import count_all_updates, shown_time
 from fairseq_adv.evaluation.run_logs import log_lines
 

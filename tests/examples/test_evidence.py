@@ -36,7 +36,7 @@ import records as kept  # isort: skip
 import splits  # isort: skip
 from splits import GRID, TASKS, Row
 
-from fairseq_adv.cli.train_command import TrainOptions
+from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import locked
