@@ -17,21 +17,18 @@ from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from documents import ROOT, Command, Snippet, commands, fault_of_a_fence, open_fences, snippets
+from documents import ROOT, Command, commands, snippets
 from fairseq import options
 from fairseq.criterions import CRITERION_REGISTRY
-from fairseq.models import ARCH_MODEL_REGISTRY
-from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 from hydra._internal.utils import get_args_parser as hydra_parser
 from recipes import launcher
-from shell_words import Unreadable, calls
 from support import PLUGIN, load_script
 from torch.distributed.run import get_args_parser as torchrun_parser
 
 import fairseq_adv.cli
 from fairseq_adv.cli.data_folder import kind_of
-from fairseq_adv.cli.train_command import TrainOptions
+from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.data.errors import DataError
 
 # Programs whose words are not ours to check.
@@ -39,7 +36,7 @@ ORDINARY = {
     ".", "[", "cat", "cd", "command", "cp", "curl", "echo", "export", "git", "grep", "gunzip", "head", "hf",
     "jupyter", "ls", "mkdir", "mv", "nvidia-smi", "pre-commit", "printf", "rm", "scancel", "scontrol",
     "set", "source", "squeue", "tail", "tar", "tensorboard", "test", "textattack", "true", "unzip", "wget",
-    "which",
+    "which", "awk",
 }  # fmt: skip
 PYTHON_MODULES = {"pytest", "spacy", "venv"}  # likewise, after python -m
 # Words that stand for one of several names, and a name that can be parsed in their place.
@@ -51,102 +48,71 @@ FAIRSEQ_NAMES = {"--arch": "roberta_base", "--criterion": "freelb", "--task": "s
 PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_]*")
 FAIRSEQ_EXAMPLES = "examples/roberta/"  # lies in fairseq's repository
 _FOLDERS = re.compile(r"(\./)?(benchmarks|docs|examples|fairseq_adv\w*|scripts|tests)/")
-_MISSING = re.compile(r"the following arguments are required|expected (one|at least one) argument")
+_MISSING = re.compile(
+    r"the following arguments are required|expected (one|at least one) argument| is missing"
+)
 
 
 class WrongCommand(Exception):
     """The program would refuse the command; the text is the program's error."""
 
 
-class Incomplete(WrongCommand):
-    """The command needs more words; those that are given are right.
-
-    Args:
-        message: what is missing.
-        options: of the parser that has found it.
-    """
-
-    def __init__(self, message: str, options: Collection[str] | None = None) -> None:
-        super().__init__(message)
-        self.options = options
-
-
 def faults(text: str, page: str) -> list[str]:
     """What is wrong with the commands and code of a page, a line each: page, line, program and message."""
-    found = [f"{page}:{line}: this block of code has no end" for line in open_fences(text)]
-    return found + [fault for snippet in snippets(text, page) for fault in _faults_of(snippet)]
-
-
-def _faults_of(snippet: Snippet) -> list[str]:
-    found = [fault_of_a_fence(snippet)]
+    found = []
     try:
-        if snippet.language in ("bash", "inline"):
-            found += [fault_of(command) for command in commands(snippet)]
-        elif snippet.language == "python":
-            check_code(snippet.text, snippet.where)
-    except (Unreadable, WrongCommand) as wrong:
-        found.append(str(wrong))
+        for line, language, code in snippets(text):
+            if language == "python":
+                found += [f"{page}:{line - 1 + at}: python: {told}" for at, told in faults_of_code(code)]
+            elif language in ("bash", "inline"):
+                found += map(fault_of, commands(code, page, line, language == "bash"))
+    except ValueError as error:
+        found.append(f"{page}:{error}")
     return [fault for fault in found if fault]
 
 
 def fault_of(command: Command) -> str:
-    """What is wrong with a command, with page and line; "" if nothing is. With --help it may lack words."""
-    words, text = [word for word in command.words if word not in ("-h", "--help")], ""
+    """What is wrong with a command, with page and line; "" if nothing is."""
+    words = [word for word in command.words if word not in ("-h", "--help")]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            check(words)
-    except Incomplete as missing:
-        text = str(missing) if command.whole and len(words) == len(command.words) else ""
+            check(words, command.whole and len(words) == len(command.words))
     except WrongCommand as wrong:
-        text = str(wrong)
-    except SystemExit as end:  # --version and the like
-        text = f"ends with status {end.code}" if end.code else ""
-    count = 2 if command.words[0] == "fairseq-adv" else 1
-    text = " ".join(text.replace(f"{ROOT}/", "").split())
-    return text and f"{command.where}: {' '.join(command.words[:count])}: {text}"
+        told = " ".join(str(wrong).replace(f"{ROOT}/", "").split())
+        return f"{command.where}: {' '.join(command.words[: 1 + (words[0] == 'fairseq-adv')])}: {told}"
+    except SystemExit:  # --version and the like
+        pass
+    return ""
 
 
-def check(words: list[str]) -> None:
+def check(words: list[str], whole: bool) -> None:
     """Parses a command.
 
     Args:
         words: the program and its arguments.
+        whole: otherwise the same command with more words may be right.
 
     Raises:
         WrongCommand: it would be refused, or nothing is known about such a program.
-        Incomplete: the same command with more words may be right.
     """
     program, own = words[0], words[1:]
     if program.startswith(FAIRSEQ_EXAMPLES):
         return
-    _check_paths(words)
-    path = ROOT / program
-    if "/" in program and path.is_file() and not _in_an_environment(program):
-        _check_script(path, own)
-        return
-    if _in_an_environment(program):
+    for word in words:  # files and folders of the project must exist
+        is_ours = _FOLDERS.match(word) and " " not in word and not word.startswith(FAIRSEQ_EXAMPLES)
+        stands_for = "$" in word or any(PLACEHOLDER.fullmatch(part) for part in word.split("/"))
+        if is_ours and not stands_for and not any(ROOT.glob(os.path.normpath(word))):
+            raise WrongCommand(f"{word} is not there")
+    if re.fullmatch(r"(.*/)?(\.venv|VENV|venv)/bin/[\w.-]+", program):
         program = program.rsplit("/", 1)[1]
+    elif "/" in program and (ROOT / program).is_file():
+        check_script(ROOT / program, own, whole)
+        return
     program = re.sub(r"^python[\d.]+$", "python", program)
     if program in CHECKS:
-        CHECKS[program](own)
+        CHECKS[program](own, whole)
     elif program not in ORDINARY:
         raise WrongCommand("an unknown program; tests/docs/command_checks.py lists those that are known")
-
-
-def _in_an_environment(program: str) -> bool:
-    return re.fullmatch(r"(.*/)?(\.venv|VENV|venv)/bin/[\w.-]+", program) is not None
-
-
-def _check_paths(words: Sequence[str]) -> None:
-    """Files and folders of the project must exist."""
-    for word in words:
-        if not _FOLDERS.match(word) or " " in word or word.startswith(FAIRSEQ_EXAMPLES):
-            continue
-        parts = word.split("/")
-        if "$" in word or any(PLACEHOLDER.fullmatch(part) for part in parts):
-            continue
-        if not any(ROOT.glob(os.path.normpath(word))):
-            raise WrongCommand(f"{word} is not there")
 
 
 # argparse
@@ -158,9 +124,9 @@ def parsers_that_raise() -> Iterator[None]:
     get_value, check_value = argparse.ArgumentParser._get_value, argparse.ArgumentParser._check_value
 
     def error(parser: argparse.ArgumentParser, message: str) -> None:
-        if _MISSING.search(message):
-            raise Incomplete(message, parser._option_string_actions)
-        raise WrongCommand(message)
+        wrong = WrongCommand(message)
+        wrong.known = parser._option_string_actions  # type: ignore[attr-defined]
+        raise wrong
 
     def of_type(parser: argparse.ArgumentParser, action: argparse.Action, text: str) -> Any:
         is_text = action.type in (None, str, Path)
@@ -171,38 +137,23 @@ def parsers_that_raise() -> Iterator[None]:
         if not (PLACEHOLDER.fullmatch(str(value)) and all(name == name.lower() for name in names)):
             check_value(parser, action, value)
 
-    parser = argparse.ArgumentParser
-    with mock.patch.multiple(parser, error=error, _get_value=of_type, _check_value=of_choices):
+    with mock.patch.multiple(
+        argparse.ArgumentParser, error=error, _get_value=of_type, _check_value=of_choices
+    ):
         yield
 
 
-def parsed(
-    parser: argparse.ArgumentParser, words: Sequence[str], parse: Callable[[], Any] | None = None
-) -> argparse.Namespace:
-    """Parses words. Unknown options are found even where a required word is missing.
-
-    Args:
-        parser: whose options count.
-        words: the arguments.
-        parse: reads them (default: the parser's ``parse_args``).
-
-    Raises:
-        WrongCommand, Incomplete: as :func:`check`.
-    """
-    with parsers_that_raise(), unknown_options_first(words):
-        found: argparse.Namespace = parse() if parse else parser.parse_args(list(words))
-    return found
-
-
-@contextlib.contextmanager
-def unknown_options_first(words: Sequence[str]) -> Iterator[None]:
-    """argparse reports missing words before unknown options. Here an unknown option comes first."""
+def parsed(words: Sequence[str], whole: bool, parse: Callable[[], Any]) -> Any:
+    """What ``parse`` returns. Where words are missing that needn't be there (``None``), only the options are
+    looked at."""
     try:
-        yield
-    except Incomplete as missing:
-        if missing.options is not None:
-            _check_options(words, missing.options)
-        raise
+        with parsers_that_raise():
+            return parse()
+    except (WrongCommand, DataError) as wrong:
+        if whole or not _MISSING.search(str(wrong)):
+            raise WrongCommand(str(wrong)) from wrong
+        _check_options(words, getattr(wrong, "known", words))
+        return None
 
 
 def _check_options(words: Sequence[str], known: Collection[str]) -> None:
@@ -214,88 +165,67 @@ def _check_options(words: Sequence[str], known: Collection[str]) -> None:
 # fairseq-adv
 
 
-def check_verb(words: list[str]) -> None:
+def check_verb(words: list[str], whole: bool) -> None:
     """``fairseq-adv``: the verb's own parser, and its check of options that don't go together."""
     words, args = [NAMES.get(word, word) for word in words], argparse.Namespace()
-    try:
-        with parsers_that_raise(), unknown_options_first(words):
-            fairseq_adv.cli.verb_parser(words).read(args)
-    except DataError as error:
-        raise (Incomplete if " is missing" in str(error) else WrongCommand)(str(error)) from error
-    if words[0] == "train":
-        _check_training(args)
+    parsed(words, whole, lambda: fairseq_adv.cli.verb_parser(words).read(args))
+    if words[:1] == ["train"] and "own" in args:
+        _check_training(args, whole)
 
 
-def _does_nothing(*_: object, **__: object) -> int:
-    return 0
-
-
-def _check_training(args: argparse.Namespace) -> None:
+def _check_training(args: argparse.Namespace, whole: bool) -> None:
     """The options that are passed on: of fairseq-train, and of one of the tasks that the data may be for."""
-    own = args.own
-    words = TrainOptions(own)
-    tasks = (
-        [words.value("--task")] if words.has("--task") else [task for task in TASK_REGISTRY if kind_of(task)]
-    )
-    has_encoder = args.encoder is not None or words.has("--arch")
-    # What fairseq-adv train fills in and has options of its own.
+    words = TrainOptions(args.own)
+    if whole and args.encoder is None and not words.has("--arch"):
+        raise WrongCommand("--encoder is missing")
     words.fill({"--criterion": "freelb", "--arch": "roberta_base", "--optimizer": "torch_adamw"})
-    words.fill({"--lr-scheduler": "polynomial_decay"})
-    refused: list[WrongCommand] = []
+    words.fill({"--user-dir": PLUGIN, "--lr-scheduler": "polynomial_decay"})
+    tasks = [words.value("--task")] if words.has("--task") else [one for one in TASK_REGISTRY if kind_of(one)]
+    refused = []
     for task in tasks:
-        named = ["--user-dir", PLUGIN, *([] if words.has("--task") else ["--task", task])]
+        words.fill({"--task": task})
         try:
-            _parse_for_fairseq(["DATA", *named, *words.filled_in(), *own])
+            _parse_for_fairseq(["DATA", *words.words()], whole)
         except WrongCommand as fault:
             refused.append(fault)
     if len(refused) == len(tasks):
         raise refused[0]
-    if not has_encoder:
-        raise Incomplete("--encoder is missing")
 
 
 # fairseq's own commands
 
 
-def check_fairseq_train(words: list[str]) -> None:
+def check_fairseq_train(words: list[str], whole: bool) -> None:
     """Options of the program, of --task, --criterion, --arch and so on."""
     words = [
         FAIRSEQ_NAMES[before] if before in FAIRSEQ_NAMES and PLACEHOLDER.fullmatch(word) else word
         for before, word in zip(["", *words], words)
     ]
-    given = {word.partition("=")[0] for word in words}
-    arch = [] if "--arch" in given else ["--arch", FAIRSEQ_NAMES["--arch"]]
-    args = _parse_for_fairseq([*words, *arch])
-    registries = {
-        "task": TASK_REGISTRY, "criterion": CRITERION_REGISTRY, "optimizer": OPTIMIZER_REGISTRY,
-        "arch": ARCH_MODEL_REGISTRY,
-    }  # fmt: skip
-    for name, registry in registries.items():
+    arch = [] if "--arch" in words else ["--arch", FAIRSEQ_NAMES["--arch"]]
+    args = _parse_for_fairseq([*words, *arch], whole)
+    for name, registry in (("task", TASK_REGISTRY), ("criterion", CRITERION_REGISTRY)):
         kind = registry.get(getattr(args, name, None))
-        if kind and kind.__module__.startswith("fairseq_adv") and "--user-dir" not in given:
-            raise Incomplete(f"--{name} {getattr(args, name)} needs --user-dir")
-    if arch:
-        raise Incomplete("--arch is missing")
+        if whole and kind and kind.__module__.startswith("fairseq_adv") and "--user-dir" not in words:
+            raise WrongCommand(f"--{name} {getattr(args, name)} needs --user-dir")
+    if whole and arch:
+        raise WrongCommand("--arch is missing")
 
 
-def _parse_for_fairseq(words: Sequence[str]) -> argparse.Namespace:
+def _parse_for_fairseq(words: Sequence[str], whole: bool) -> Any:
     parser = options.get_training_parser()
-
-    def parse() -> Any:
-        with mock.patch.object(options.utils, "import_user_module"):  # it is imported
-            return options.parse_args_and_arch(parser, list(words))
-
-    return parsed(parser, words, parse)
+    with mock.patch.object(options.utils, "import_user_module"):  # it is imported
+        return parsed(words, whole, lambda: options.parse_args_and_arch(parser, list(words)))
 
 
-def check_hydra_train(words: list[str]) -> None:
+def check_hydra_train(words: list[str], whole: bool) -> None:
     """``fairseq-hydra-train`` with a recipe of the project."""
     parser = hydra_parser()
     parser.allow_abbrev = False
-    args, run = parsed(parser, words), launcher()
-    if not args.config_name or PLACEHOLDER.fullmatch(args.config_dir or "DIR") or args.config_dir == ".":
+    args, run = parsed(words, whole, lambda: parser.parse_args(words)), launcher()
+    folder = ROOT / (args.config_dir or "-" if args else "-")
+    if not folder.is_dir() or folder == ROOT:
         return  # a yaml of the reader's own
-    recipe = ROOT / args.config_dir / f"{args.config_name.removesuffix('.yaml')}.yaml"
+    recipe = folder / f"{args.config_name.removesuffix('.yaml')}.yaml"
     try:
         given, _ = run.first_job(args.overrides)
         chosen, keys = run.split(recipe, given)
@@ -304,24 +234,27 @@ def check_hydra_train(words: list[str]) -> None:
             run.check_key(base, key)
         run.check_complete(run.composed(recipe, given, strict=False), recipe)
     except DataError as error:
-        raise WrongCommand(str(error)) from error
+        if whole:
+            raise WrongCommand(str(error)) from error
 
 
-def check_torchrun(words: list[str]) -> None:
+def check_torchrun(words: list[str], whole: bool) -> None:
     """torchrun's own options, then the program that it starts."""
-    args = parsed(torchrun_parser(), words)
-    program = args.training_script
-    check([*(["python"] if program.endswith(".py") else []), program, *args.training_script_args])
+    args = parsed(words, whole, lambda: torchrun_parser().parse_args(words))
+    if args is not None:
+        program = args.training_script
+        check([*(["python"] if program.endswith(".py") else []), program, *args.training_script_args], whole)
 
 
 # The project's files
 
 
-def check_recipe(words: list[str]) -> None:
+def check_recipe(words: list[str], whole: bool) -> None:
     """``examples/run.py``: what it checks itself, without the data and the encoder."""
     words = [re.sub(r"(^|=)[A-Z]$", r"\g<1>1", NAMES.get(word, word)) for word in words]
-    parser = launcher().parser()
-    args = parsed(parser, words, lambda: parser.parse_intermixed_args(words))
+    args = parsed(words, whole, lambda: launcher().parser().parse_intermixed_args(words))
+    if args is None:
+        return
     fault = _fault_of_a_recipe(ROOT / args.recipe, args.encoder == "-", args.gpus, tuple(args.overrides))
     if fault:
         raise WrongCommand(fault)
@@ -329,65 +262,44 @@ def check_recipe(words: list[str]) -> None:
 
 @cache
 def _fault_of_a_recipe(recipe: Path, at_random: bool, gpus: int | None, overrides: tuple[str, ...]) -> str:
-    run = launcher()
     args = argparse.Namespace(
         recipe=recipe, data="DATA", encoder="-" if at_random else "ENCODER", save="SAVE", gpus=gpus,
         overrides=list(overrides),
     )  # fmt: skip
-    with mock.patch.multiple(run, check_encoder=_does_nothing, check_data=_does_nothing):
+    with mock.patch.multiple(launcher(), check_encoder=mock.DEFAULT, check_data=mock.DEFAULT):
         try:
-            run.command(args)
+            launcher().command(args)
         except ValueError as error:
             return str(error)
     return ""
 
 
-def check_sbatch(words: list[str]) -> None:
-    """The options of sbatch, then the words of the script."""
-    at = 0
-    while at < len(words) and words[at].startswith("-"):
-        name, given, _ = words[at].partition("=")
+def check_sbatch(words: list[str], whole: bool) -> None:
+    """The options of sbatch, then the words of the script, or of a text that is bash itself."""
+    while words and words[0].startswith("-"):
+        name, given, text = words.pop(0).partition("=")
         if name == "--wrap":
-            check_all(words[at + 1 : at + 2] if not given else [words[at].partition("=")[2]])
+            for command in commands(text if given else words[0], ""):
+                check(list(command.words), whole)
             return
-        at += 1
-    if at == len(words):
-        raise Incomplete("no script")
-    script, own = ROOT / words[at], words[at + 1 :]
-    if script.name == "slurm.sbatch":
-        check_recipe(own)
-    elif script.name == "prepare_corpus.sbatch":
-        check_verb(["corpus", *own])
-    elif script.name == "retrieve.sbatch":
-        if len(own) < 3:
-            raise Incomplete("INDEX, OUT and QUESTIONS are wanted")
-    else:
-        raise WrongCommand(f"{words[at]}: an unknown script; tests/docs/command_checks.py lists those")
+    script = words[0].rpartition("/")[2] if words else ""
+    if script == "slurm.sbatch":
+        check_recipe(words[1:], whole)
+    elif script == "prepare_corpus.sbatch":
+        check_verb(["corpus", *words[1:]], whole)
+    elif whole and (script != "retrieve.sbatch" or len(words) < 4):
+        raise WrongCommand(f"{' '.join(words)}: no such script, or too few words")
 
 
-def check_all(texts: Sequence[str]) -> None:
-    """The commands of a text that is bash itself."""
-    for text in texts:
-        for call in calls(text):
-            check(list(call.words))
-
-
-def _check_script(path: Path, words: list[str]) -> None:
+def check_script(path: Path, words: list[str], whole: bool) -> None:
     """A file of the project: by its parser, or by the options that its text names."""
-    if path == ROOT / "examples/run.py":
-        check_recipe(words)
-        return
-    if path.suffix == ".sbatch":
-        raise Incomplete("submit it with sbatch")
     source = path.read_text(encoding="utf-8")
-    if not os.access(path, os.X_OK):
-        raise (WrongCommand if words else Incomplete)(f"{path.relative_to(ROOT)} is not executable")
-    _check_words_of_a_script(path, source, words)
-
-
-def _check_words_of_a_script(path: Path, source: str, words: list[str]) -> None:
-    if re.search(r"^def parser\(\)", source, re.MULTILINE):
-        parsed(_module(path).parser(), words)
+    if path == ROOT / "examples/run.py":
+        check_recipe(words, whole)
+    elif whole and (path.suffix == ".sbatch" or not os.access(path, os.X_OK)):
+        raise WrongCommand(f"{path.relative_to(ROOT)} is not executable, or is for sbatch")
+    elif re.search(r"^def parser\(\)", source, re.MULTILINE):
+        parsed(words, whole, lambda: _module(path).parser().parse_args(words))
     else:
         _check_options(words, ["--help", *re.findall(r"--[a-z][a-z0-9-]*", source)])
 
@@ -402,70 +314,54 @@ def _module(path: Path) -> ModuleType:
 # Python and its packages
 
 
-def check_python(words: list[str]) -> None:
+def check_python(words: list[str], whole: bool) -> None:
     """A file of the project, or a module."""
-    if words[:1] == ["-m"] and len(words) > 1:
-        module, own = words[1], words[2:]
-        if module == "fairseq_adv":
-            check_verb(own)
-        elif module == "pip":
-            check_pip(own)
-        elif module not in PYTHON_MODULES:
-            raise WrongCommand(f"-m {module}: an unknown module; tests/docs/command_checks.py lists those")
+    if words[:2] == ["-m", "fairseq_adv"]:
+        check_verb(words[2:], whole)
+    elif words[:2] == ["-m", "pip"]:
+        check_pip(words[2:], whole)
     elif words[:1] == ["-c"]:
-        check_code(words[1] if len(words) > 1 else "")
-    elif words:
-        path = ROOT / words[0]
-        if not path.is_file():
+        for _, fault in faults_of_code(words[1]):
+            raise WrongCommand(fault)
+    elif words[:1] == ["-m"] and words[1] not in PYTHON_MODULES:
+        raise WrongCommand(f"{words[1]}: an unknown module; tests/docs/command_checks.py lists those")
+    elif words and words[0] != "-m":
+        if not (ROOT / words[0]).is_file():
             raise WrongCommand(f"{words[0]} is not there")
-        _check_words_of_a_script(path, path.read_text(encoding="utf-8"), words[1:])
+        with mock.patch.object(os, "access", return_value=True):
+            check_script(ROOT / words[0], words[1:], whole)
 
 
-def check_pip(words: list[str]) -> None:
+def check_pip(words: list[str], whole: bool) -> None:
     """Files that are there, and extras that setup.py has."""
-    if words[:1] not in (["install"], ["uninstall"]):
+    if words[:1] not in (["install"], ["uninstall"], ["download"]):
         raise WrongCommand(f"{' '.join(words[:1])}: an unknown command of pip")
+    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    extras = re.findall(r'"(\w+)":', setup[setup.index("extras_require") :])
     for before, word in zip(words, words[1:]):
         if before in ("-c", "-r") and not (ROOT / word).is_file():
             raise WrongCommand(f"{before} {word}: no such file")
-        if own := re.fullmatch(r"(?:\.|fairseq_adv)\[([\w,]*)\]", word):
-            unknown = set(own[1].split(",")) - extras()
-            if unknown:
-                raise WrongCommand(f"setup.py has no extra {', '.join(sorted(unknown))}")
+        own = re.fullmatch(r"(?:\.|fairseq_adv)\[([\w,]*)\]", word)
+        if own and (unknown := set(own[1].split(",")) - set(extras)):
+            raise WrongCommand(f"setup.py has no extra {', '.join(sorted(unknown))}")
 
 
-@cache
-def extras() -> frozenset[str]:
-    """Those of setup.py."""
-    text = (ROOT / "setup.py").read_text(encoding="utf-8")
-    return frozenset(re.findall(r'"(\w+)":', text[text.index("extras_require") :]))
-
-
-def check_code(source: str, where: str = "") -> None:
-    """Python must compile, and what it imports from this project and from fairseq must exist.
-
-    Raises:
-        WrongCommand: names the line of ``where``, a page and the line of the first line of the source.
-    """
-    page, _, first = where.rpartition(":")
-
-    def wrong(line: int, message: str) -> WrongCommand:
-        return WrongCommand(f"{page}:{int(first) + line - 1}: {message}" if where else message)
-
+def faults_of_code(source: str) -> Iterator[tuple[int, str]]:
+    """Python must compile, and what it imports from this project and from fairseq must exist."""
     try:
         tree = ast.parse(source)
     except SyntaxError as error:
-        raise wrong(error.lineno or 1, f"python: {error.msg}") from error
+        yield error.lineno or 1, error.msg
+        return
     for node in ast.walk(tree):
+        names: list[tuple[str, str]] = []
         if isinstance(node, ast.Import):
             names = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [(node.module or "", alias.name) for alias in node.names]
-        else:
-            continue
         for module, name in names:
             if re.match(r"fairseq(_adv\w*)?(\.|$)", module) and not _is_there(module, name):
-                raise wrong(node.lineno, f"python: cannot import {name or module} from {module}")
+                yield node.lineno, f"cannot import {name or module} from {module}"
 
 
 def _is_there(module: str, name: str) -> bool:
@@ -476,7 +372,7 @@ def _is_there(module: str, name: str) -> bool:
         return not str(error.name).startswith("fairseq")  # it wants another package
 
 
-CHECKS: dict[str, Callable[[list[str]], None]] = {
+CHECKS: dict[str, Callable[[list[str], bool], None]] = {
     "fairseq-adv": check_verb,
     "fairseq-train": check_fairseq_train,
     "fairseq-hydra-train": check_hydra_train,
@@ -484,5 +380,5 @@ CHECKS: dict[str, Callable[[list[str]], None]] = {
     "sbatch": check_sbatch,
     "python": check_python,
     "pip": check_pip,
-    "uv": lambda words: check_pip(words[1:]),
+    "uv": lambda words, whole: check_pip(words[1:], whole),
 }

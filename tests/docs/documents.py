@@ -1,47 +1,30 @@
-"""The commands and code blocks of the project's pages."""
+"""The commands and code blocks of the project's pages. Nothing is run."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-
-from shell_words import Unreadable, calls
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "README.md", "CONTRIBUTING.md", "SECURITY.md", "docs/**/*.md", "examples/**/README.md",
     "benchmarks/README.md",
 )  # fmt: skip
-GROUPS = ("prepare", "retrieve", "score")  # verbs that have verbs
-CHECKED = ("bash", "python")
 NO_CODE = ("", "text", "csv", "tsv", "json", "jsonl", "yaml", "toml", "bibtex", "diff", "mermaid")
+# Encoder sizes as fairseq-adv convert writes them; "$(cat DIR/model_args.txt)" stands for such a line.
+MODEL_ARGS = "--arch roberta_base --encoder-layers 6 --encoder-embed-dim 384 --max-positions 510"
 _FENCE = re.compile(r"^([ >]*)(`{3,}|~{3,})[ ]*([^\n`]*)\n(.*?)^[ >]*\2[ ]*$", re.DOTALL | re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
-# Code in a sentence that is a command, or begins one.
+# Code in a sentence that is a command, or begins one; in a block without a language it should be in bash.
 _COMMAND = re.compile(
-    r"(fairseq-(adv|train|hydra-train)|torchrun|sbatch|pip|uv|python[\d.]*|textattack) "
-    r"|(\./)?(scripts|benchmarks|examples|tests)/\S+\.(py|sh|sbatch)\b|(\./)?(\.ci/|\.venv/|VENV/)\S"
+    r"(?:\$ )?((fairseq-(adv|train|hydra-train)|torchrun|sbatch|pip|uv|python[\d.]*|textattack) "
+    r"|(\./)?(scripts|benchmarks|examples|tests)/\S+\.(py|sh|sbatch)\b|(\./)?(\.ci/|\.venv/|VENV/)\S)"
 )
-# A block without a language that has such a line should say that it is bash.
-_BASH_LINE = re.compile(
-    r"^(\$ |(\./)?(scripts|examples|benchmarks)/\S+\.(py|sh)|fairseq-(adv|train) |pip install )", re.MULTILINE
-)
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """A block of code, or code in a sentence.
-
-    Attributes:
-        where: page and line, such as "docs/attacks.md:12".
-        language: of a block; "inline" in a sentence.
-    """
-
-    where: str
-    language: str
-    text: str
+_KEYWORDS = ("do", "then", "else", "if", "elif", "while", "until", "!", "{")
+_WRAPPERS = {"env": 1, "exec": 1, "nice": 3, "nohup": 1, "taskset": 3, "time": 1}  # with their own words
 
 
 @dataclass(frozen=True)
@@ -51,13 +34,12 @@ class Command:
     Attributes:
         where: page and line.
         words: the program and its arguments.
-        whole: whether all of its words are there: none is "…", and it isn't a mention such as
-            "fairseq-adv predict --vote".
+        whole: whether all of its words are there: it is in a block, and none of them is "…".
     """
 
     where: str
     words: tuple[str, ...]
-    whole: bool = True
+    whole: bool
 
 
 def pages() -> list[str]:
@@ -66,59 +48,86 @@ def pages() -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for path in found)
 
 
-def snippets(text: str, page: str) -> Iterator[Snippet]:
-    """The blocks of a page, then the code in its sentences that is a command."""
-
-    def where(at: int) -> str:
-        return f"{page}:{text.count(chr(10), 0, at) + 1}"
-
-    for block in _FENCE.finditer(text):
-        inner = "\n".join(line.removeprefix(block[1]) for line in block[4].splitlines())
-        yield Snippet(where(block.start(4)), block[3].strip(), inner)
-    for code in _INLINE.finditer(_sentences(text)):
-        words = " ".join(code[2].replace("\\|", "|").split())
-        if _COMMAND.match(words):
-            yield Snippet(where(code.start()), "inline", words)
-
-
-def open_fences(text: str) -> list[int]:
-    """The lines of a page that begin a block which has no end."""
-    lines = _sentences(text).splitlines()
-    return [line for line, words in enumerate(lines, 1) if re.match(r"[ >]*(```|~~~)", words)]
-
-
-def _sentences(text: str) -> str:
-    """A page with blanks in the place of its blocks."""
-    return _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
-
-
-def commands(snippet: Snippet) -> list[Command]:
-    """The commands of bash, or of a sentence.
+def snippets(text: str) -> Iterator[tuple[int, str, str]]:
+    """Line, language and text of the blocks of a page, then ("inline") of commands in its sentences.
 
     Raises:
-        Unreadable: the text is not bash. Names page and line.
+        ValueError: a block has no end, or its language hides commands.
     """
-    page, line = snippet.where.rsplit(":", 1)
-    try:
-        found = calls(snippet.text, int(line))
-    except Unreadable as error:
-        raise Unreadable(f"{snippet.where}: {error}") from error
-    mention = snippet.language == "inline" and any(_is_mention(one.words) for one in found)
-    return [Command(f"{page}:{one.line}", one.words, one.whole and not mention) for one in found]
+    for block in _FENCE.finditer(text):
+        inner = "\n".join(line.removeprefix(block[1]) for line in block[4].splitlines())
+        line, language = text.count("\n", 0, block.start(4)) + 1, block[3].strip()
+        if language not in ("bash", "python", *NO_CODE):
+            raise ValueError(f"{line}: ```{language}: write ```bash or ```python, or one of {NO_CODE}")
+        if not language and any(map(_COMMAND.match, inner.splitlines())):
+            raise ValueError(f"{line}: a block of commands: write ```bash")
+        yield line, language, inner
+    sentences = _FENCE.sub(lambda block: re.sub(r"[^\n]", " ", block[0]), text)
+    for code in _INLINE.finditer(sentences):
+        words = " ".join(code[2].replace("\\|", "|").split())
+        if _COMMAND.match(words):
+            yield text.count("\n", 0, code.start()) + 1, "inline", words
+    if open_ := re.search(r"^[ >]*(```|~~~)", sentences, re.MULTILINE):
+        raise ValueError(f"{text.count(chr(10), 0, open_.start()) + 1}: this block of code has no end")
 
 
-def _is_mention(words: Sequence[str]) -> bool:
-    """Whether code in a sentence only names a command or its options: nothing that it works on follows."""
-    verbs = 0
-    if words[0] == "fairseq-adv":
-        verbs = 2 if words[1:2] and words[1] in GROUPS else 1
-    return not words[1 + verbs :] or words[1 + verbs].startswith("-")
+def commands(text: str, where: str, line: int = 1, whole: bool = True) -> Iterator[Command]:
+    """The simple commands of bash, those of substitutions first, and with each value of a loop.
+
+    Raises:
+        ValueError: a quote or a parenthesis is not closed; names the line.
+    """
+    usage = re.compile(r"(?<!\S)\[(?=[\w.\-])([^\[\]\n]*)\](?!\S)")  # [--option a|b] may be given
+    text = usage.sub(lambda part: re.sub(r"(\w+)(\|\w+)+", r"\1", part[1]), text)
+    text = re.sub(r"\$\(\(.*?\)\)", "1", re.sub(r"(?<!\S)#[^\n]*", "", text))
+    for name, values in re.findall(r"\b(\w+)=\(([^)]*)\)", text):
+        text = text.replace(f'"${{{name}[@]}}"', values.replace("\n", " "))
+    text = re.sub(r"\b\w+=\([^)]*\)", lambda array: "\n" * array[0].count("\n"), text)
+    loops: dict[str, list[str]] = {}
+    for part in re.findall(r"(?:\\\n|'[^']*'|\"[^\"]*\"|[^\n])*\n?", text):
+        number, line = line, line + part.count("\n")
+        part = part.replace("\\\n", " ")
+        while inner := re.search(r"[$<]\(([^()]*)\)", part):
+            found = re.fullmatch(r"(?:which|command -v) (\S+)|(cat) \S*model_args\.txt", inner[1])
+            yield from () if found else commands(inner[1], where, number, whole)
+            value = "VALUE" if not found else found[1] or MODEL_ARGS
+            part = part.replace(inner[0], value)
+        if "$(" in part:
+            raise ValueError(f"{number}: ) is missing")
+        try:
+            found_here = list(_split(part))
+        except ValueError as error:
+            raise ValueError(f"{number}: {error}") from error
+        for words in found_here:
+            while words and (words[0] in _KEYWORDS or re.match(r"\w+=", words[0])):
+                words = words[1:]
+            while words and words[0] in _WRAPPERS:
+                words = words[_WRAPPERS[words[0]] :]
+            if words and words[0] == "for":
+                loops[f"${words[1]}"] = words[3:]
+            elif words and words[0] not in ("done", "fi", "}"):
+                is_whole = whole and not any(re.fullmatch(r"(.*=)?(…|\.\.\.)", word) for word in words)
+                kept = [word for word in words if not re.fullmatch(r"(.*=)?(…|\.\.\.)|key=value", word)]
+                name = next((name for name in loops if name in " ".join(kept)), "$")
+                for value in loops.get(name, [name]):
+                    told = tuple(word.replace(name, value) for word in kept)
+                    yield Command(f"{where}:{number}", told, is_whole)
 
 
-def fault_of_a_fence(snippet: Snippet) -> str:
-    """What is wrong with a block's language; "" if nothing is."""
-    if snippet.language not in (*CHECKED, *NO_CODE, "inline"):
-        return f"{snippet.where}: ```{snippet.language}: write ```bash or ```python, or one of {NO_CODE}"
-    if snippet.language == "" and _BASH_LINE.search(snippet.text):
-        return f"{snippet.where}: a block of commands: write ```bash"
-    return ""
+def _split(text: str) -> Iterator[list[str]]:
+    """The commands of a line, without redirections."""
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words: list[str] = []
+    tokens = list(lexer)
+    while tokens:
+        token = tokens.pop(0)
+        if token.strip("<>&|") == "" and token[0] in "<>":
+            tokens.pop(0)
+            words = words[:-1] if words and words[-1].isdigit() else words  # 2>
+        elif token.strip(";|&()") == "":
+            yield words
+            words = []
+        else:
+            words.append(token)
+    yield words
