@@ -133,11 +133,7 @@ def _answer_texts(args: argparse.Namespace) -> None:
         return
     for path, text in contents.items():
         atomic_write(path, text)
-    if args.json:
-        _print_json(file, answers.rows, measured, [], report)
-        return
-    print(f"wrote {file} ({answers.rows} rows)")
-    _tell(measured, [], report)
+    _show(args.json, file, answers.rows, f"wrote {file} ({answers.rows} rows)", measured, [], report)
 
 
 def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
@@ -155,11 +151,8 @@ def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
     if file is not None:
         for path, text in answers.files(file).items():
             atomic_write(path, text)
-    if args.json:
-        _print_json(file, answers.rows, scores, answers.notes, None)
-        return
-    print(f"{chosen.name}: {answers.rows} rows" if file is None else f"wrote {file} ({answers.rows} rows)")
-    _tell(scores, answers.notes, None)
+    line = f"{chosen.name}: {answers.rows} rows" if file is None else f"wrote {file} ({answers.rows} rows)"
+    _show(args.json, file, answers.rows, line, scores, answers.notes, None)
 
 
 def _answer_split(args: argparse.Namespace) -> None:
@@ -171,12 +164,9 @@ def _answer_split(args: argparse.Namespace) -> None:
             args.wnli_test, args.gold, inference_config(args, args.batch_size),
         )
     )  # fmt: skip
-    if args.json:
-        _print_json(result.file, result.rows, result.measured, result.notes, result.report)
-        return
     models = f"{result.members} model{'s' if result.members > 1 else ''}"
-    print(f"wrote {result.file} ({result.rows} rows, {models})")
-    _tell(result.measured, result.notes, result.report)
+    line = f"wrote {result.file} ({result.rows} rows, {models})"
+    _show(args.json, result.file, result.rows, line, result.measured, result.notes, result.report)
 
 
 def _tell(
@@ -191,15 +181,16 @@ def _tell(
         print("", *report.lines(), sep="\n", file=to)
 
 
-def _print_json(
-    file: Path | None,
-    rows: int,
-    measured: Mapping[str, float],
-    notes: Sequence[str],
-    report: Report | None,
-) -> None:
-    found = {"file": None if file is None else str(file), "rows": rows, **measured, "notes": list(notes)}
-    print(json_line({**found, **({} if report is None else report.values())}))
+def _show(
+    as_json: bool, file: Path | None, rows: int, line: str, measured: Mapping[str, float],
+    notes: Sequence[str], report: Report | None,
+) -> None:  # fmt: skip
+    if as_json:
+        found = {"file": None if file is None else str(file), "rows": rows, **measured, "notes": list(notes)}
+        print(json_line({**found, **({} if report is None else report.values())}))
+        return
+    print(line)
+    _tell(measured, notes, report)
 
 
 def _evaluation_set(task: str | None) -> EvaluationSet | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -160,14 +159,10 @@ def choices(args: argparse.Namespace) -> None:
     from fairseq_adv.data.tables.split_files import files_of_splits
 
     files = files_of_splits(args.files, (".jsonl", ".csv"))
-    result = prepare_choices(
-        files, args.out, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious
+    _report(
+        prepare_choices(files, args.out, args.valid_share, args.seed, args.overwrite, args.refuse_suspicious),
+        ", for --task arc_retrieval",
     )
-    if result.reused:
-        print(f"{result.out} is already there and made from these questions; nothing to do")
-    else:
-        print(f"wrote {result.out} ({_counts(result.rows)}), for --task arc_retrieval")
-    _notes(result.notes)
 
 
 GLUE = """\
@@ -251,7 +246,7 @@ def qnli_ranking_options(parser: VerbParser) -> None:
 def qnli_ranking(args: argparse.Namespace) -> None:
     from fairseq_adv.data.choices.prepare_qnli_ranking import prepare_pairs
 
-    _report_details(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
+    _report(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
 
 
 WSC = """\
@@ -285,7 +280,7 @@ def wsc_options(parser: VerbParser) -> None:
 def wsc(args: argparse.Namespace) -> None:
     from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
 
-    _report_details(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
+    _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 
 
 def _add_checks(parser: argparse.ArgumentParser) -> None:
@@ -308,26 +303,12 @@ def _config(args: argparse.Namespace) -> PrepareConfig:
     )
 
 
-def _report(result: Prepared) -> None:
+def _report(result: Prepared, purpose: str = "") -> None:
+    rows = ", ".join(f"{split} {count}" for split, count in result.rows.items())
+    counts = f" ({rows})" if rows and not result.details else ""
     if result.reused:
         print(f"{result.task}: {result.out} is already there and made from these files; nothing to do")
     else:
-        print(f"{result.task}: wrote {result.out} ({_counts(result.rows)})")
-    _notes(result.notes)
-
-
-def _report_details(result: Prepared) -> None:
-    done = f"{result.out} is already there and made from these files; nothing to do"
-    print(done if result.reused else f"wrote {result.out}")
-    for line in result.details:
+        print(f"{result.task}: wrote {result.out}{counts}{purpose}")
+    for line in (*result.details, *(f"  note: {note}" for note in result.notes)):
         print(line)
-    _notes(result.notes)
-
-
-def _counts(rows: Mapping[str, int]) -> str:
-    return ", ".join(f"{split} {count}" for split, count in rows.items())
-
-
-def _notes(notes: Iterable[str]) -> None:
-    for note in notes:
-        print(f"  note: {note}")
