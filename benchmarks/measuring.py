@@ -91,9 +91,9 @@ def build_trainer(
     from fairseq import options as fairseq_options
     from fairseq import tasks
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-    from fairseq.trainer import Trainer
 
     import fairseq_adv.plugin
+    from fairseq_adv.training.trainer import Trainer
 
     args = [
         data, "--user-dir", str(Path(fairseq_adv.__file__).parent),

@@ -2,29 +2,47 @@
 
 fairseq imports this module through ``tasks/load_plugin.py``. A program that calls fairseq's trainer itself
 imports it: fairseq ignores a ``--user-dir`` whose package is already imported.
+
+What an update, a checkpoint and a restart do besides fairseq's stands in :mod:`fairseq_adv.training.trainer`.
+:data:`PATCHES` and :data:`LOOP` are what can't be there. Each patch gives its reason and its place in fairseq
+0.12.2. They apply to every run, and those with a criterion of others train as before.
 """
 
 from __future__ import annotations
 
+import logging
+import multiprocessing.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import fairseq.trainer
+from fairseq import checkpoint_utils, options
+from fairseq.data import TokenBlockDataset, data_utils
+from fairseq.dataclass import initialize
+from fairseq.dataclass import utils as dataclass_utils
+from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
+from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
+from fairseq.models.roberta.model import RobertaLMHead
+from fairseq.models.transformer.transformer_encoder import TransformerEncoderBase
+from fairseq.optim.amp_optimizer import AMPOptimizer
+from fairseq.tasks.fairseq_task import FairseqTask
+from torch.utils.data import DataLoader
+
 import fairseq_adv.registration  # noqa: F401
-from fairseq_adv.fairseq_patches.checkpoint_files import keep_checkpoints_whole
-from fairseq_adv.fairseq_patches.commands import (
-    exit_on_full_log_disk,
-    log_printable_text,
-    read_lists_of_numbers,
-    refuse_metric_that_is_not_logged,
-    report_mistakes_in_one_line,
-    train_in_bf16_without_tpu,
+from fairseq_adv.fairseq_patches import (
+    checkpoint_files,
+    commands,
+    data_loading,
+    gpu_waits,
+    mixed_precision,
+    signals,
+    training_loop,
+    workers,
 )
-from fairseq_adv.fairseq_patches.data_loading import leave_signals_to_the_training
-from fairseq_adv.fairseq_patches.mixed_precision import train_in_mixed_precision
-from fairseq_adv.fairseq_patches.save_dir_lock import lock_save_dir
-from fairseq_adv.fairseq_patches.signals import stop_on_a_signal
-from fairseq_adv.fairseq_patches.training_loop import leave_finished_runs_alone, start_runs_afresh
-from fairseq_adv.fairseq_patches.workers import end_with_torchrun, set_up_spawned_workers
+from fairseq_adv.fairseq_patches.replace import LOOP, Plain, put, replace
+from fairseq_adv.training.trainer import Trainer
 from fairseq_adv_compat.machine import ask_for_huge_pages
 
 
@@ -33,19 +51,54 @@ def _run(main: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return main(*args, **options)
 
 
+def call_main(plain: Plain, cfg: Any, main: Callable[..., Any], **options: Any) -> Any:
+    """Loads the plug-in in the workers that fairseq starts itself, one for each GPU.
+
+    fairseq/distributed/utils.py, line 334: each of them is a new process, which first runs the file of the
+    parent's command. That of ``fairseq-adv train`` imports :mod:`fairseq_adv`, and so fairseq takes
+    ``--user-dir`` for imported.
+    """
+    return plain(cfg, partial(_run, main), **options)
+
+
+PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    # How a run is asked for, and its log.
+    (options, "parse_args_and_arch", commands.parse_args_and_arch),
+    (dataclass_utils, "eval_str_list", commands.read_list),
+    (logging.FileHandler, "handleError", commands.end_on_a_full_disk),
+    (logging.FileHandler, "_open", commands.open_printable),
+    # How it begins and resumes, and its workers.
+    (initialize, "add_defaults", training_loop.add_defaults),
+    (distributed_utils, "call_main", call_main),
+    (multiprocessing.util, "spawnv_passfds", workers.spawn_elsewhere),
+    (checkpoint_utils, "load_checkpoint", training_loop.load_checkpoint),
+    (LegacyDistributedDataParallel, "no_sync", workers.no_sync),
+    (DistributedTimeoutWrapper, "_check_heartbeat", signals.kill_a_hanging_run),
+    # Files of checkpoints.
+    (checkpoint_utils, "torch_persistent_save", checkpoint_files.save_whole),
+    (PathManager, "copy", checkpoint_files.copy_whole),
+    # Data.
+    (DataLoader, "__init__", data_loading.load_for_one_epoch),
+    (data_utils, "numpy_seed", data_loading.numpy_seed),
+    (TokenBlockDataset, "_build_slice_indices", data_loading.build_slice_indices),
+    # --amp.
+    (AMPOptimizer, "__init__", mixed_precision.scale_on_gpus),
+    (AMPOptimizer, "clip_grad_norm", mixed_precision.unscale_once),
+    (FairseqTask, "train_step", mixed_precision.autocast_on_the_device),
+    # Mini-batches that AdversarialTrainer has moved to a GPU.
+    (TransformerEncoderBase, "forward_scriptable", gpu_waits.encode_without_waiting),
+    (RobertaLMHead, "forward", gpu_waits.use_known_places),
+)
+
 ask_for_huge_pages()
-end_with_torchrun()
-set_up_spawned_workers(_run)
-start_runs_afresh()
-report_mistakes_in_one_line()
-read_lists_of_numbers()
-exit_on_full_log_disk()
-log_printable_text()
-keep_checkpoints_whole()
-lock_save_dir()
-leave_signals_to_the_training()
-stop_on_a_signal()
-leave_finished_runs_alone()
-refuse_metric_that_is_not_logged()
-train_in_bf16_without_tpu()
-train_in_mixed_precision()
+workers.end_with_torchrun()
+commands.report_mistakes_in_one_line()
+commands.log_printable_text()
+for owner, name, patch in PATCHES:
+    replace(owner, name, patch)
+LOOP.update(  # functions of fairseq_cli.train
+    train=training_loop.train,
+    validate_and_save=training_loop.validate_and_save,
+    get_valid_stats=training_loop.get_valid_stats,
+)
+put(fairseq.trainer, "Trainer", Trainer)

@@ -5,16 +5,27 @@ fairseq, and patches how fairseq reads and computes models. Code that reads chec
 trains imports :mod:`fairseq_adv.plugin`, which adds the patches for training.
 """
 
+import sys
+
+from fairseq import modules
+from fairseq.data import Dictionary
+from fairseq.models.roberta import RobertaModel
+from fairseq.modules.checkpoint_activations import CheckpointFunction
+
 import fairseq_adv.criterions
 import fairseq_adv.data.tokenizers.registered_bpe
 import fairseq_adv.models
 import fairseq_adv.optim
 import fairseq_adv.tasks  # noqa: F401
-from fairseq_adv.fairseq_patches.checkpoint_files import read_heads_with_spectral_norm
-from fairseq_adv.fairseq_patches.data_loading import refuse_large_dictionaries
-from fairseq_adv.fairseq_patches.mixed_precision import compute_gelu_in_bf16, recompute_in_autocast
+from fairseq_adv.fairseq_patches import checkpoint_files, data_loading, mixed_precision
+from fairseq_adv.fairseq_patches.replace import replace
 
-read_heads_with_spectral_norm()
-refuse_large_dictionaries()
-recompute_in_autocast()
-compute_gelu_in_bf16()
+for owner, name, patch in (
+    (RobertaModel, "upgrade_state_dict_named", checkpoint_files.upgrade_with_weight),
+    (Dictionary, "add_from_file", data_loading.add_from_file),
+    (CheckpointFunction, "forward", mixed_precision.recompute_as_computed),
+    (modules, "gelu", mixed_precision.gelu),
+):
+    replace(owner, name, patch)
+# pickle looks for the function where it was defined. As an attribute of the package, "gelu" is itself.
+sys.modules["fairseq.modules.gelu"].gelu = modules.gelu  # type: ignore[attr-defined]

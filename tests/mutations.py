@@ -176,8 +176,8 @@ MUTATIONS = [
     ),
     # --- criterions ---------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/criterions/method.py",
-        "        allow_tf32(trainer)\n",
+        "fairseq_adv/training/trainer.py",
+        "        allow_tf32(self)\n",
         "",
         "tests/criterions/test_gpu_precision.py::"
         "test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off[freelb]",
@@ -396,8 +396,8 @@ MUTATIONS = [
         "a finished run that is started again makes one more update",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/signals.py",
-        "*stats, _Stop.sent, ignore",
+        "fairseq_adv/training/trainer.py",
+        "*stats, Stop.sent, ignore",
         "*stats, 0, ignore",
         "tests/integration/test_stop_on_a_signal.py"
         "::test_it_is_saved_after_that_update_and_goes_on_to_the_same_end[alum_vat-2-USR1-2-extra1]",
@@ -499,9 +499,9 @@ MUTATIONS = [
     ),
     # --- divergence -----------------------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/fairseq_patches/failed_updates.py",
-        "if self.model.training and hasattr",
-        "if False and hasattr",
+        "fairseq_adv/training/trainer.py",
+        "self.method.update_logs = outputs",
+        "pass",
         "tests/integration/test_faults.py::test_a_nan_on_one_worker_stops_both_before_the_update[freelb]",
         "rank 0 does not know what was not finite on another worker",
     ),
@@ -514,7 +514,7 @@ MUTATIONS = [
     ),
     # --- averages and checkpoints ---------------------------------------------------------------------
     Mutation(
-        "fairseq_adv/fairseq_patches/extra_weights.py",
+        "fairseq_adv/training/average.py",
         "found.setdefault(average[name].data_ptr(), (average[name], weight))",
         "found.setdefault(name, (average[name], weight))",
         "tests/criterions/test_smart.py::test_three_updates_equal_the_restated_algorithm[masked_lm]",
@@ -623,10 +623,10 @@ MUTATIONS = [
         "torch's DDP fails where the second pass drops a layer that the first has used",
     ),
     Mutation(
-        "fairseq_adv/fairseq_patches/failed_updates.py",
-        "isinstance(error, FloatingPointError) and not _differs_between_workers(self)",
+        "fairseq_adv/training/trainer.py",
+        "isinstance(error, FloatingPointError) and not self._differs_between_workers()",
         "isinstance(error, FloatingPointError)",
-        "tests/test_fairseq_patches.py::test_finite_gradients_that_differ_between_workers_are_another_error",
+        "tests/training/test_trainer.py::test_finite_gradients_that_differ_between_workers_are_another_error",
         "workers whose gradients differ are told as a loss that is not finite",
     ),
 ]

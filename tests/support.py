@@ -25,13 +25,13 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
-from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 from torch import distributed, multiprocessing
 
 import fairseq_adv.cli
 import fairseq_adv.plugin
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
+from fairseq_adv.training.trainer import Trainer
 
 composition.remember()
 F_SETPIPE_SZ = 1031  # Linux; fcntl has the name from Python 3.10 on

@@ -1,11 +1,9 @@
-"""The patches of fairseq are put in place once, and change nothing for other criterions."""
+"""The patches of fairseq, each with what it is for. tests/training has a run with another criterion."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import logging
-import math
 import multiprocessing
 import os
 import signal
@@ -23,19 +21,13 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.distributed import LegacyDistributedDataParallel
-from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
-from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.trainer import Trainer
-from support import ADVERSARIAL, batch, build, command, run_command, train_args, write_task
+from support import build, command, run_command, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.fairseq_patches import commands
-from fairseq_adv.fairseq_patches.replace import replace
 from fairseq_adv.fairseq_patches.workers import end_with_torchrun
-
-STOCK = ["--store-ema"]  # what smart's change of a checkpoint would show in
 
 
 @pytest.fixture(scope="module")
@@ -43,91 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_task(tmp_path_factory.mktemp("classes"))
 
 
-@pytest.fixture
-def patched(data: Path) -> None:
-    """A process in which every patch is in place."""
-    build(train_args(data, None, "freeat", *ADVERSARIAL))
-
-
-def test_a_patch_is_put_in_place_once() -> None:
-    class Owner:
-        def plain(self) -> int:
-            return 1
-
-        @staticmethod
-        def static() -> int:
-            return 1
-
-    def add_one(plain: Callable[..., int], *args: Any) -> int:
-        return plain(*args) + 1
-
-    for _ in range(2):
-        for name in ("plain", "static"):
-            replace(Owner, name, add_one)
-    assert Owner().plain() == Owner().static() == Owner.static() == 2
-
-
-def updates_of_a_stock_run(data: Path) -> tuple[dict[str, torch.Tensor], Any]:
-    run = build(train_args(data, None, "sentence_prediction", "--dropout", "0.1", *STOCK))
-    run.trainer.begin_epoch(1)
-    for rows in ([0, 1, 2], [3, 4]):
-        run.trainer.train_step([batch(run, rows)])
-    found = {name: p.detach().clone() for name, p in run.model.named_parameters()}
-    run.trainer.consolidate_optimizer()
-    average = run.trainer.state_dict()["extra_state"]["ema"]  # with the copies, which other criterions save
-    return {**found, **{f"average of {name}": value.clone() for name, value in average.items()}}, run
-
-
-def test_a_run_with_fairseqs_own_criterion_is_as_before(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its weights and what is trained, with each patched function and with fairseq's own."""
-    after, run = updates_of_a_stock_run(data)
-    assert run.trainer.get_num_updates() == 2
-    trained = len(run.trainer.optimizer.param_groups[0]["params"])
-    build(train_args(data, None, "freeat", *ADVERSARIAL))
-    for owner, names in (
-        (
-            Trainer,
-            ("__init__", "train_step", "load_checkpoint", "_fast_stat_sync_sum", "_build_ema", "state_dict"),
-        ),
-        (LegacyDistributedDataParallel, ("no_sync",)),
-        (FairseqTask, ("train_step",)),
-    ):
-        for name in names:
-            function = getattr(owner, name)
-            while hasattr(function, "__wrapped__") and hasattr(function, "_fairseq_adv_patches"):
-                function = function.__wrapped__
-            monkeypatch.setattr(owner, name, function)
-    before, run = updates_of_a_stock_run(data)
-    assert after.keys() == before.keys()
-    assert all(torch.equal(after[name], before[name]) for name in before)
-    assert len(run.trainer.optimizer.param_groups[0]["params"]) == trained
-
-
-def test_a_stock_run_reads_a_checkpoint_as_it_is(data: Path, tmp_path: Path, patched: None) -> None:
-    first = build(train_args(data, tmp_path, "sentence_prediction"))
-    first.trainer.train_step([batch(first, [0, 1])])
-    path = str(tmp_path / "checkpoint.pt")
-    first.trainer.consolidate_optimizer()
-    first.trainer.save_checkpoint(path, {"train_iterator": {"epoch": 1}, "val_loss": None})
-    run = build(train_args(data, tmp_path, "sentence_prediction", *STOCK))
-    load = checkpoint_utils.load_checkpoint_to_cpu
-    with pytest.raises(KeyError, match="model"):  # fairseq's own error, which smart avoids
-        run.trainer.load_checkpoint(path)
-    assert checkpoint_utils.load_checkpoint_to_cpu is load
-
-
-def test_logs_of_other_criterions_are_not_filled_up(
-    data: Path, patched: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As fairseq has it: only the given sums are added up."""
-    monkeypatch.setattr(distributed_utils, "all_reduce_dict", lambda sums, **_: sums)
-    run = build(train_args(data, None, "sentence_prediction"))
-    run.trainer.model.train()
-    logs, sums = run.trainer._fast_stat_sync_sum([], 1.0)
-    assert logs == [] and float(sums[0]) == 1.0
-
-
-def test_no_sync_is_fairseqs_own_without_an_error(patched: None) -> None:
+def test_no_sync_is_fairseqs_own_without_an_error() -> None:
     module = SimpleNamespace(accumulate_grads=False)
     with LegacyDistributedDataParallel.no_sync(module):
         assert module.accumulate_grads is True
@@ -137,7 +45,7 @@ def test_no_sync_is_fairseqs_own_without_an_error(patched: None) -> None:
     assert module.accumulate_grads is False
 
 
-def test_copies_hold_what_fairseqs_do(tmp_path: Path, patched: None) -> None:
+def test_copies_hold_what_fairseqs_do(tmp_path: Path) -> None:
     source, target = tmp_path / "a", tmp_path / "b"
     source.write_bytes(b"checkpoint")
     target.write_bytes(b"older")
@@ -146,7 +54,7 @@ def test_copies_hold_what_fairseqs_do(tmp_path: Path, patched: None) -> None:
 
 
 def test_a_copy_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, patched: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else a power cut could leave an empty checkpoint_last.pt, and the old one would be gone."""
     (tmp_path / "a").write_bytes(b"checkpoint")
@@ -158,7 +66,7 @@ def test_a_copy_is_on_the_disk_before_it_has_its_name(
     assert done == ["fsync", "replace"]
 
 
-def test_a_checkpoint_holds_what_fairseqs_does(tmp_path: Path, patched: None) -> None:
+def test_a_checkpoint_holds_what_fairseqs_does(tmp_path: Path) -> None:
     save: Any = checkpoint_utils.torch_persistent_save
     (tmp_path / "ours").write_bytes(b"older")
     for write, name in ((save, "ours"), (save.__wrapped__, "theirs")):
@@ -167,7 +75,7 @@ def test_a_checkpoint_holds_what_fairseqs_does(tmp_path: Path, patched: None) ->
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ours", "theirs"]
 
 
-def test_a_thread_that_loads_data_keeps_its_random_numbers(patched: None) -> None:
+def test_a_thread_that_loads_data_keeps_its_random_numbers() -> None:
     """Without the lock, a second thread seeds in the middle of the first one's block."""
 
     def draw(seed: int, between: Callable[[], object] = lambda: None) -> list[float]:
@@ -191,7 +99,7 @@ def test_a_thread_that_loads_data_keeps_its_random_numbers(patched: None) -> Non
     assert [mine, *found] == expected
 
 
-def test_a_second_run_of_a_process_forgets_the_first(data: Path, tmp_path: Path, patched: None) -> None:
+def test_a_second_run_of_a_process_forgets_the_first(data: Path, tmp_path: Path) -> None:
     """What a sweep's jobs share, and a folder for the log. The console's handler stays."""
     from fairseq.dataclass import initialize
     from fairseq_cli import train
@@ -329,7 +237,7 @@ def test_processes_that_load_data_end_with_their_epoch(data: Path) -> None:
 
 @pytest.mark.parametrize("words", [[], ["--spectral-norm-classification-head"]], ids=["plain", "spectral"])
 def test_heads_with_and_without_spectral_norm_are_read_from_a_checkpoint(
-    data: Path, patched: None, words: list[str]
+    data: Path, words: list[str]
 ) -> None:
     """Nothing is left in what was read that the model has no place for."""
     runs = [build(train_args(data, None, "standard", *words, "--seed", seed)) for seed in "12"]
@@ -341,15 +249,3 @@ def test_heads_with_and_without_spectral_norm_are_read_from_a_checkpoint(
     heads = {name: value for name, value in second.state_dict().items() if "heads" in name}
     assert heads and all(torch.equal(value, saved[name]) for name, value in heads.items())
     assert any(name.endswith("weight_orig") for name in saved) is bool(words)
-
-
-def test_finite_gradients_that_differ_between_workers_are_another_error(data: Path) -> None:
-    """fairseq compares their norms on GPUs; NaN is unlike NaN too."""
-    run = build(train_args(data, None, "standard"))
-    for norms, is_divergence in (([1.0, 2.0], False), ([1.0, math.nan], True)):
-        run.trainer._grad_norm_buf = torch.tensor(norms)
-        try:
-            raise FloatingPointError("Fatal error: gradients are inconsistent between workers.")
-        except FloatingPointError:
-            with pytest.raises(DataError) if is_divergence else contextlib.nullcontext():
-                run.trainer.consolidate_optimizer()

@@ -15,10 +15,9 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_adv.criterions.method import Method
-from fairseq_adv.fairseq_patches import extra_weights
 from fairseq_adv.fairseq_patches.extra_weights import copies_and_sources
-from fairseq_adv.fairseq_patches.optimizer import _adapt
+from fairseq_adv.training import trainer
+from fairseq_adv.training.gradients import handle_together
 
 AVERAGED = [*VIRTUAL, "--store-ema", "--ema-decay", "0.9", "--ema-fp32"]
 HALF = {"fp16": ["--fp16"], "unflattened": ["--fp16", "--fp16-no-flatten-grads"]}
@@ -68,10 +67,6 @@ def trained(data: Path, criterion: str, *words: str) -> SimpleNamespace:
 def values(run: SimpleNamespace) -> dict[str, torch.Tensor]:
     """All that three updates have changed."""
     found = {name: p.detach() for name, p in run.model.state_dict().items()}
-    if run.cfg.ema.store_ema:
-        ema = run.trainer.ema
-        found.update({f"average {name}": p for name, p in ema.model.state_dict().items()})
-        found.update({f"fp32 average {name}": p for name, p in ema.fp32_params.items()})
     for place, state in run.trainer.optimizer.state_dict()["state"].items():
         found.update({f"{place} {n}": one for n, one in state.items() if isinstance(one, torch.Tensor)})
     return found
@@ -79,9 +74,9 @@ def values(run: SimpleNamespace) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_numbers_are_fairseqs(data: Path, monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
-    """Weights, moments and norms bit by bit, with the patch and without it."""
+    """Weights, moments and norms bit by bit, together and one by one."""
     run = trained(data, "freelb", *ADVERSARIAL, *MODES[mode])
-    monkeypatch.setattr(Method, "handles_gradients_together", False)
+    monkeypatch.setattr(trainer, "handle_together", lambda optimizer: None)
     without = trained(data, "freelb", *ADVERSARIAL, *MODES[mode])
     ours, plain = values(run), values(without)
     for one, is_patched in ((run, mode != "memory-efficient"), (without, False)):  # it has its own
@@ -92,21 +87,13 @@ def test_the_numbers_are_fairseqs(data: Path, monkeypatch: pytest.MonkeyPatch, m
     assert all(torch.equal(ours[name], plain[name]) for name in plain)
 
 
-@pytest.mark.parametrize("mode", ["fp32", *HALF])
-def test_the_average_s_numbers_are_the_same_as_one_by_one(
-    data: Path, monkeypatch: pytest.MonkeyPatch, mode: str
-) -> None:
-    """Also of the copies for inference, which fairseq makes when it loads weights."""
-    run = trained(data, "smart", *AVERAGED, *MODES[mode])
-    ours = {name: one.clone() for name, one in values(run).items()}
+def test_the_average_has_the_copies_for_inference(data: Path) -> None:
+    """Which fairseq makes when it loads weights."""
+    run = trained(data, "smart", *AVERAGED)
     copies = list(copies_and_sources(run.trainer.ema.model.state_dict()))
     assert len(copies) == 2 * (6 + 2 + 4)  # layers; q, k, v, out and two of fc, with a weight and a bias
     assert all(torch.equal(copy, source) for copy, source in copies)
     assert any(bool(copy.any()) for copy, _ in copies)
-    monkeypatch.setattr(extra_weights, "HAS_COPY", False)
-    plain = values(trained(data, "smart", *AVERAGED, *MODES[mode]))
-    assert ours.keys() == plain.keys()
-    assert all(torch.equal(ours[name], plain[name]) for name in plain)
 
 
 @pytest.mark.parametrize("mode", ["fp32", *HALF])
@@ -172,5 +159,5 @@ def test_an_optimizer_with_its_own_way_keeps_it(data: Path) -> None:
     wrapped = FairseqBMUF.__new__(FairseqBMUF)
     torch_like = run.trainer.optimizer
     wrapped.__dict__.update(torch_like.__dict__)
-    _adapt(wrapped)
+    handle_together(wrapped)
     assert "multiply_grads" not in wrapped.__dict__ and "clip_grad_norm" not in wrapped.__dict__

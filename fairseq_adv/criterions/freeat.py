@@ -21,10 +21,10 @@ from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
 from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.method import UpdateLog
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.training_loop import UpdateLog, replay_groups
 from fairseq_adv.perturbation import Perturbation, geometry
 
 logger = logging.getLogger(__name__)
@@ -70,7 +70,6 @@ class FreeATCriterion(AdversarialMethod):
         super().__init__(cfg, task)
         self._group: Optional[_Group] = None
         self._warned = False
-        replay_groups(task, self)
 
     @classmethod
     def updates_per_batch(cls, options: Mapping[str, str]) -> int:
@@ -89,7 +88,10 @@ class FreeATCriterion(AdversarialMethod):
     def replay_group(
         self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
     ) -> UpdateLog:
-        """The K updates of a group. See :class:`fairseq_adv.fairseq_patches.training_loop.GroupReplay`."""
+        """The K updates of a group."""
+        if self._group is not None:  # --amp repeats an update after an overflow
+            self._group.next_batch = 0
+            return update()
         begin, rate = trainer.get_num_updates(), trainer.optimizer.get_lr()
         if begin < self.start_update:
             return update()
@@ -100,6 +102,7 @@ class FreeATCriterion(AdversarialMethod):
             end = min(end, self.cfg.max_update)
         try:
             while group.replays < self.cfg.adv_steps and trainer.get_num_updates() < end:
+                group.next_batch = 0
                 log = update()
                 logged = logged if log is None else log
                 group.replays += 1
@@ -115,11 +118,6 @@ class FreeATCriterion(AdversarialMethod):
             # Skipped replays count too, so that fairseq's intervals still match after later groups.
             trainer.set_num_updates(end)
         return logged
-
-    def begin_update(self) -> None:
-        """The next mini-batch is the first of the group, even if ``--amp`` repeats an update."""
-        if self._group is not None:
-            self._group.next_batch = 0
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         group = self._group

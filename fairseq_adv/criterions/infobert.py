@@ -13,7 +13,6 @@ from typing import Any, Optional
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.trainer import Trainer
 from torch import Tensor, distributed, nn
 
 from fairseq_adv.criterions import information
@@ -105,12 +104,6 @@ class InfoBERTCriterion(AdversarialMethod):
                 "give the gradient of delta alone. Leave checkpoint_activations out"
             )
         super().check_before_training(model)
-
-    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """A new run starts with a new network, even if it starts from a checkpoint that has one."""
-        super().read_checkpoint(state, trainer, reset_optimizer)
-        if reset_optimizer or not state.get("criterion"):
-            state["criterion"] = self.state_dict()
 
     def all_reduce_grads(self) -> None:
         """Averages the network's gradient over the workers.

@@ -1,14 +1,12 @@
-"""The only connection between fairseq's trainer and a method."""
+"""The only connection between the trainer and a method."""
 
 from __future__ import annotations
 
 import logging
-import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, Optional
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.logging import metrics
@@ -25,42 +23,15 @@ from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.rows_dataset import check_validation_tokens
-from fairseq_adv.fairseq_patches.checkpoint_files import let_criterions_read_checkpoints
-from fairseq_adv.fairseq_patches.data_loading import (
-    count_long_rows_whole,
-    load_the_shard_of_the_epoch,
-    seed_one_thread_at_a_time,
-    skip_the_remainder_of_a_resumed_epoch,
-)
-from fairseq_adv.fairseq_patches.extra_weights import (
-    average_tied_weights_once,
-    freeze_inference_copies,
-    leave_out_inference_copies,
-    tell_of_earlier_averages,
-)
-from fairseq_adv.fairseq_patches.failed_updates import log_zeros_after_out_of_memory, stop_when_not_finite
-from fairseq_adv.fairseq_patches.gpu_waits import spare_gpu_waits
 from fairseq_adv.fairseq_patches.mixed_precision import fast_products
-from fairseq_adv.fairseq_patches.optimizer import handle_gradients_together
-from fairseq_adv.fairseq_patches.run_options import check_run
-from fairseq_adv.fairseq_patches.training_loop import let_criterions_begin_runs, remark_in_the_last_line
-from fairseq_adv.fairseq_patches.workers import end_no_sync_after_an_error
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import DropoutReplay
-from fairseq_adv.tasks.tokenizer_task import TokenizerTask
-from fairseq_adv.training.compiled_layers import check_compile, compile_layers
-from fairseq_adv.training.data_digest import digests_of
-from fairseq_adv.training.first_head import prepare_head, tell_of_head
-from fairseq_adv.training.kept_layers import kept_layers, number_as_before
-from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
-from fairseq_adv.training.restart import DATA, RECORD, check_restart, follow_precision, use_new_options
 
 logger = logging.getLogger(__name__)
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
-FIRST_UPDATE = "first_update"  # its losses, in a checkpoint's extra_state
+UpdateLog = Optional[dict[str, Any]]  # of Trainer.train_step; None: no update was made
 
 
 class Method(FairseqCriterion):
@@ -86,12 +57,8 @@ class Method(FairseqCriterion):
             :meth:`MiniBatch.descend`.
         makes_one_pass: whether the model reads a mini-batch once, in a ``step`` of the method's own.
         freezes_parameters: whether some passes compute the gradient of delta only.
-        freezes_inference_copies: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
-        averages_tied_weights_once: see :mod:`fairseq_adv.fairseq_patches.extra_weights`.
-        keeps_host_copies: see :mod:`fairseq_adv.fairseq_patches.gpu_waits`.
-        handles_gradients_together: see :mod:`fairseq_adv.fairseq_patches.optimizer`.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
-        precision: see :mod:`fairseq_adv.training.precision_option`.
+        first_losses: the losses of the run's first update in nats, also after a restart.
 
     Raises:
         DataError: an option is out of range, no objective is registered for the task, or the task has its
@@ -108,10 +75,6 @@ class Method(FairseqCriterion):
     has_single_backward = True
     makes_one_pass = False
     freezes_parameters = False
-    freezes_inference_copies = True
-    averages_tied_weights_once = True
-    keeps_host_copies = True
-    handles_gradients_together = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -123,7 +86,6 @@ class Method(FairseqCriterion):
         own = {field.name for field in fields(MethodConfig)} | self.own_options()
         check_options(cfg, getattr(self, "__dataclass"), own)
         check_flood_options(cfg, self.has_single_backward)
-        check_compile(cfg)
         if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
             raise DataError(
                 f"--ddp-backend fully_sharded with --criterion {cfg._name}: some of its passes freeze the "
@@ -137,7 +99,6 @@ class Method(FairseqCriterion):
         super().__init__(task)
         self.cfg = cfg
         self.objective = build_objective(cfg, task)
-        self.precision = PrecisionOption(cfg.precision)
         floods = cfg.flood_level is not None or cfg.accordance_interval
         self.flood = Flood(cfg, task, self.objective) if floods else None
         self._checked_data = False
@@ -145,26 +106,11 @@ class Method(FairseqCriterion):
         self.update_logs: list[Log] = []
         self._update = -1
         self._is_useful = True
-        self._kept: dict[str, Any] = {}
-        self._data: dict[str, Any] = {}
-        self._head_told = ""
+        self.first_losses: dict[str, Any] = {}
+        self._has_begun = False
         self._parts: list[ModelParts] = []
         self.shares_dropout = not self.dropout_option or self._has_shared_dropout()
         self._bind(task)
-        let_criterions_begin_runs()
-        leave_out_inference_copies()
-        average_tied_weights_once()
-        spare_gpu_waits()
-        handle_gradients_together()
-        let_criterions_read_checkpoints()
-        remark_in_the_last_line()
-        stop_when_not_finite()
-        end_no_sync_after_an_error()
-        log_zeros_after_out_of_memory()
-        seed_one_thread_at_a_time()
-        count_long_rows_whole()
-        load_the_shard_of_the_epoch()
-        skip_the_remainder_of_a_resumed_epoch()
 
     def step(self, batch: MiniBatch) -> Log:
         """The method: accumulates the gradient of one mini-batch. The default is standard training.
@@ -269,91 +215,33 @@ class Method(FairseqCriterion):
     def remark(self, trainer: Trainer, meters: MetersDict) -> str:
         """See :func:`fairseq_adv.criterions.diverged.above_the_start`; ``meters`` are the last epoch's."""
         return diverged.above_the_start(
-            meters, self.objective.constant_loss(meters), self._kept.get(FIRST_UPDATE) or {}, trainer.cfg
+            meters, self.objective.constant_loss(meters), self.first_losses, trainer.cfg
         )
 
     def begin_run(self, cfg: Any, model: nn.Module) -> None:
-        """Called before the trainer is built, with the run's configuration.
+        """Called before :class:`fairseq_adv.training.trainer.AdversarialTrainer` is built, with the run's
+        configuration."""
+        self._has_begun = True
 
-        Raises:
-            DataError: an option has a number that it can't have, the checkpoint to start from does not exist,
-                or the task can't join splits.
-        """
-        check_run(cfg)  # of a program that calls the trainer itself; fairseq-train has done it
-        _check_start(cfg.checkpoint)
-        if cfg.dataset.combine_valid_subsets and isinstance(self.task, TokenizerTask):
-            raise DataError(
-                "--combine-valid-subsets: only binarised splits can be joined. Name those to validate on: "
-                "--valid-subset valid,valid1"
-            )
-        check_validation_tokens(self.task.datasets, cfg.dataset)
-        self._data = digests_of(self.task, cfg.dataset)
-        self.precision.begin(cfg.common)
-        if self.freezes_inference_copies:
-            freeze_inference_copies(model)
-
-    def begin_optimizer(self, trainer: Trainer) -> None:
-        """Called on every worker before the optimizer is built, after a checkpoint has been read."""
-        self.precision.decide(trainer)
-
-    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """Changes a checkpoint's state after ``trainer`` has read it and before it is used.
+    def replay_group(
+        self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
+    ) -> UpdateLog:
+        """Trains on a group of mini-batches, those of ``--update-freq``.
 
         Args:
-            state: the checkpoint's contents; changed in place.
-            trainer: fairseq's trainer.
-            reset_optimizer: a new run starts (``--finetune-from-model``, ``--reset-optimizer``). Otherwise
-                the checkpoint's run resumes, which may have used version 0.2 of this project.
-
-        Raises:
-            DataError: options, data (see :mod:`fairseq_adv.training.restart`) or the order of the classes
-                (:mod:`fairseq_adv.training.first_head`) have changed, or there is ``--fp16`` without a GPU.
+            update: makes an update of fairseq's trainer on ``samples``, with all that belongs to it
+                (all-reduce, loss scale, clipping, recovery, logs), and returns its log.
         """
-        refuse_fp16_without_gpu(trainer)  # before fairseq loads the state of an optimizer
-        number_as_before(state, trainer)
-        self._head_told = prepare_head(state, trainer, reset_optimizer)
-        if reset_optimizer:
-            # --stop-time-hours counts from now on.
-            for name in (RECORD, FIRST_UPDATE, "previous_training_time"):
-                (state.get("extra_state") or {}).pop(name, None)
-        else:
-            follow_precision(state, trainer, self.precision)
-            check_restart(state, trainer, self.cfg.allow_changed_options, self._data)
-            tell_of_earlier_averages(state, trainer)
-        if trainer.cfg.ema.store_ema:
-            _begin_average(state, trainer, reset_optimizer)
-
-    def has_read_checkpoint(
-        self, extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None
-    ) -> None:
-        """Called on every worker when ``trainer`` has loaded a checkpoint.
-
-        Args:
-            extra: the checkpoint's ``extra_state``; ``None`` if there was no checkpoint.
-            trainer: fairseq's trainer.
-            overrides: ``--optimizer-overrides``.
-
-        Raises:
-            DataError: ``--fp16`` without a GPU.
-        """
-        refuse_fp16_without_gpu(trainer)
-        allow_tf32(trainer)
-        use_new_options(extra, trainer, overrides)
-        tell_of_head(trainer, None if extra is None else self._head_told)
-        kinds, there = {RECORD: list, FIRST_UPDATE: dict}, extra or {}
-        self._kept = {key: there[key] for key, kind in kinds.items() if isinstance(there.get(key), kind)}
-
-    def extra_state(self) -> dict[str, Any]:
-        """What is added to a checkpoint's ``extra_state``."""
-        return {**self._kept, DATA: self._data}
+        return update()
 
     def check_before_training(self, model: nn.Module) -> None:
         """Raises DataError if something would make the run pointless, or its updates wrong; called before
         the first update of each epoch."""
-        if "fairseq_adv.plugin" not in sys.modules:
+        if not self._has_begun:
             raise DataError(
-                f"--criterion {self.cfg._name}: fairseq_adv.plugin, which adapts fairseq's training, is not "
-                "imported. Import it in the __init__.py of your --user-dir, or in your program"
+                f"--criterion {self.cfg._name} in fairseq's own trainer: import fairseq_adv.plugin in the "
+                "__init__.py of your --user-dir, or in your program, before fairseq.trainer.Trainer is "
+                "imported or made a subclass of"
             )
         if not self._checked_data:  # only once: fairseq itself reports what later shards lack
             self.objective.check_data()
@@ -396,8 +284,6 @@ class Method(FairseqCriterion):
     def _parts_of(self, model: nn.Module) -> ModelParts:
         found = next((parts for parts in self._parts if parts.model is model), None)
         if found is None:
-            if self.cfg.compile:
-                compile_layers(model)
             found = ModelParts(model)
             self._parts = [*self._parts[-1:], found]  # keeps those of the model and its average
         return found
@@ -416,7 +302,7 @@ class Method(FairseqCriterion):
         if self.training and self._update == 0:
             with metrics.aggregate(new_root=True) as found:
                 reduce_logs(logging_outputs, self.logs)
-            self._kept = {**self._kept, FIRST_UPDATE: diverged.losses_of(found)}
+            self.first_losses = diverged.losses_of(found)
         if sum(log.get("sample_size", 0) for log in logging_outputs):
             self.objective.reduce_metrics(logging_outputs)
             if self.flood is not None:
@@ -430,30 +316,6 @@ class Method(FairseqCriterion):
             "nsentences": sample["nsentences"],
             "sample_size": self.objective.sample_size(sample),
         }
-
-
-def _check_start(saving: Any) -> None:
-    option, path = "--restore-file", saving.restore_file
-    if path == "checkpoint_last.pt":
-        has_begun = os.path.isfile(os.path.join(saving.save_dir, path))
-        option, path = "--continue-once", None if has_begun else saving.continue_once
-    if path and "://" not in path and not os.path.isfile(path):
-        raise DataError(
-            f"{option} {path}: no such file. fairseq would train from random weights; pass the path of the "
-            "pre-trained checkpoint, or leave the option out to train from scratch."
-        )
-
-
-def _begin_average(state: dict[str, Any], trainer: Trainer, new_run: bool) -> None:
-    """A new run's average starts from the run's initial weights, not from an earlier run's average.
-
-    fairseq 0.12.2 intends this for checkpoints without an average too, but by then it has deleted the
-    weights (fairseq/trainer.py, lines 572 and 649), and fails with ``KeyError: 'model'``.
-    """
-    extra = state.get("extra_state")
-    if isinstance(extra, dict) and (new_run or "ema" not in extra):
-        extra["ema"] = kept_layers(state["model"], trainer)  # the trainer deletes the other key only
-        extra.pop("ema_fp32_params", None)
 
 
 def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:

@@ -15,11 +15,11 @@ from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.renamed import Renamed, tell
 from fairseq_adv.data.errors import as_data_error
 from fairseq_adv.fairseq_patches.mixed_precision import autocast
+from fairseq_adv.models.compiled_layers import has_compiled_layers
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
 from fairseq_adv.perturbation.passes import frozen_parameters, no_sync, reduced_with
-from fairseq_adv.training.compiled_layers import has_compiled_layers
 
 Start = Callable[[Tensor, int], Tensor]  # makes delta_0, see Perturbation
 

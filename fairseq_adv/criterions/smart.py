@@ -20,8 +20,8 @@ from fairseq_adv.criterions.logs import Logged
 from fairseq_adv.criterions.method_options import option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.mixed_precision import computes_on_the_cpu
 from fairseq_adv.perturbation import DropoutReplay, float32_embedding
-from fairseq_adv.training.precision_option import computes_on_the_cpu
 
 
 @dataclass

@@ -12,7 +12,6 @@ import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
@@ -20,7 +19,6 @@ from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
-from fairseq_adv.fairseq_patches.extra_weights import is_of_version_0_2_0
 from fairseq_adv.fairseq_patches.mixed_precision import try_step
 from fairseq_adv.perturbation import TokenAwarePerturbation
 
@@ -34,7 +32,7 @@ class TAVATConfig(PerturbationConfig):
     tavat_variant: VARIANT_CHOICES = option(  # type: ignore[valid-type]
         "joint",
         "paper: Algorithm 1; each of the two perturbations has its own ball. joint: one ball for their sum, "
-        "as in the authors' code, and FreeLB's random start (version 0.2.0 called this paper). released: the "
+        "as in the authors' code, and FreeLB's random start. released: the "
         "authors' code, which also divides the word perturbations of a mini-batch by their joint norm, adds "
         "them to the table, and sums the gradients of the passes instead of averaging them",
     )
@@ -108,13 +106,6 @@ class TAVATCriterion(AdversarialMethod):
             joint_norm=self.is_released,
             two_balls=self.is_paper,
         )
-
-    def read_checkpoint(self, state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> None:
-        """Names the variant of a run of version 0.2.0, whose ``paper`` is ``joint`` now."""
-        criterion: Any = getattr(state.get("cfg"), "criterion", None)
-        if is_of_version_0_2_0(state) and getattr(criterion, "tavat_variant", None) == "paper":
-            criterion.tavat_variant = "joint"
-        super().read_checkpoint(state, trainer, reset_optimizer)
 
     def _optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
         """The task's own step, then the update of the table."""

@@ -10,12 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from fairseq import options
-from fairseq.dataclass import utils as dataclass_utils
-
-from fairseq_adv.data.errors import DataError, FullDisk, full_disk_named
+from fairseq_adv.data.errors import FullDisk, full_disk_named
 from fairseq_adv.data.printable import make_output_printable, make_printable
-from fairseq_adv.fairseq_patches.replace import Plain, replace, replace_in_training
+from fairseq_adv.fairseq_patches.replace import Plain
 from fairseq_adv_compat.hydra_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
@@ -45,52 +42,25 @@ def report_mistakes_in_one_line() -> None:
     sys.excepthook = report
 
 
-def read_lists_of_numbers() -> None:
+def read_list(plain: Plain, *args: Any, **more: Any) -> Any:
     """A list that can't be read, such as ``--lr ,``, is refused by name.
 
     fairseq/dataclass/utils.py, line 25, ``eval_str_list``: argparse reports a ValueError in one line, but not
     the SyntaxError.
     """
-    replace(dataclass_utils, "eval_str_list", _read_list)
-
-
-def _read_list(plain: Plain, *args: Any, **more: Any) -> Any:
     try:
         return plain(*args, **more)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("not a list of numbers") from error
 
 
-def refuse_metric_that_is_not_logged() -> None:
-    """``--best-checkpoint-metric`` must be a name that the validation logs.
-
-    fairseq_cli/train.py, line 517, ``validate``: after the first epoch a run with another name ended in
-    ``KeyError``. A task with a ``post_validate`` of its own may still add the name.
-    """
-    replace_in_training("get_valid_stats", _refuse_metric)
-
-
-def _refuse_metric(plain: Plain, cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool) -> Any:
-    metric = cfg.checkpoint.best_checkpoint_metric
-    if metric not in stats and not hasattr(trainer.task, "post_validate"):
-        raise DataError(
-            f"--best-checkpoint-metric {metric}: the validation logs no such number. Pass one of "
-            f"{', '.join(sorted(set(stats) - NO_SCORES))}"
-        )
-    return plain(cfg, trainer, stats, tracking_best)
-
-
-def exit_on_full_log_disk() -> None:
+def end_on_a_full_disk(plain: Plain, self: logging.FileHandler, record: logging.LogRecord) -> None:
     """Ends a run with a one-line error if the disk is too full to write its ``--log-file``.
 
     fairseq_cli/train.py, line 64: the log is an ordinary handler of Python's logging, which prints a
     traceback for each line that it can't write, and continues. The run would fail at its next checkpoint at
     the latest.
     """
-    replace(logging.FileHandler, "handleError", _raise_full_disk)
-
-
-def _raise_full_disk(plain: Plain, self: logging.FileHandler, record: logging.LogRecord) -> None:
     error = sys.exc_info()[1]
     try:
         with full_disk_named(Path(self.baseFilename)):
@@ -113,7 +83,6 @@ def log_printable_text() -> None:
     the locale's encoding. A class named ``"\\x1b[2J"`` would clear the terminal, also when the file is shown
     there later; in an ASCII locale each line with another character would end in a traceback instead.
     """
-    replace(logging.FileHandler, "_open", _open_printable)
     if _is_of_fairseq(_WITH_HYDRA):
         make_output_printable()
         for handler in logging.getLogger().handlers:  # hydra has opened its file already
@@ -121,29 +90,26 @@ def log_printable_text() -> None:
                 make_printable(handler.stream)
 
 
-def _open_printable(plain: Callable[..., TextIO], self: logging.FileHandler) -> TextIO:
+def open_printable(plain: Callable[..., TextIO], self: logging.FileHandler) -> TextIO:
+    """``logging.FileHandler._open`` for files that are opened later."""
     stream = plain(self)
     if _is_of_fairseq(_WITH_HYDRA):
         make_printable(stream)
     return stream
 
 
-def train_in_bf16_without_tpu() -> None:
-    """``--bf16`` trains on CPUs and GPUs, as ``common.bf16`` does in a yaml.
-
-    fairseq/options.py, line 200, ``parse_args_and_arch``: on the command line ``--bf16`` and
-    ``--memory-efficient-bf16`` turn on ``--tpu``, and the trainer then asks for torch_xla. In a yaml they
-    don't. For a TPU, pass ``--bf16 --tpu``. Other command lines are read as before.
-
-    The patch is in time: fairseq imports ``--user-dir`` before it reads the options.
-    """
-    replace(options, "parse_args_and_arch", _ask_for_tpu)
-
-
-def _ask_for_tpu(
+def parse_args_and_arch(
     plain: Plain, parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None,
     *rest: Any, **more: Any,
 ) -> Any:  # fmt: skip
+    """``--bf16`` trains on CPUs and GPUs, as ``common.bf16`` does in a yaml.
+
+    fairseq/options.py, line 200: on the command line ``--bf16`` and ``--memory-efficient-bf16`` turn on
+    ``--tpu``, and the trainer then asks for torch_xla. In a yaml they don't. For a TPU, pass ``--bf16
+    --tpu``. Other command lines are read as before.
+
+    The patch is in time: fairseq imports ``--user-dir`` before it reads the options.
+    """
     found = plain(parser, input_args, *rest, **more)
     args = found[0] if isinstance(found, tuple) else found  # with parse_known: and what was left over
     if getattr(args, "bf16", False) and getattr(args, "tpu", False):

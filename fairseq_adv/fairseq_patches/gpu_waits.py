@@ -1,4 +1,8 @@
-"""Spares an update the waits for the GPU: what the host knows of a mini-batch is not read back."""
+"""Spares an update the waits for the GPU: what the host knows of a mini-batch is not read back.
+
+The GPU has to finish all work before it answers. Without effect on mini-batches that our trainer has not
+moved there; the results are the same, bit by bit.
+"""
 
 from __future__ import annotations
 
@@ -6,58 +10,36 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from fairseq.models.roberta.model import RobertaLMHead
-from fairseq.models.transformer.transformer_encoder import TransformerEncoderBase
-from fairseq.trainer import Trainer
 from torch import Tensor
 
-from fairseq_adv.fairseq_patches.replace import replace
 from fairseq_adv.perturbation.host_copies import host_copy, known_places, with_host_copy
 
 Encoded = dict[str, list[Tensor]]
 
 
-def spare_gpu_waits() -> None:
-    """Lets fairseq answer from the host what it asks the GPU, which has to finish all work before it answers.
+def keep_originals(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """The tensors of a mini-batch that was moved to the GPU keep their originals on the host
+    (:mod:`fairseq_adv.perturbation.host_copies`), for the lengths, ids and masked positions that are needed
+    there.
 
-    - fairseq/trainer.py, line 1298, ``_prepare_sample``: a mini-batch is moved to the GPU as a whole. Here
-      its tensors keep their originals on the host (:mod:`fairseq_adv.perturbation.host_copies`), for the
-      lengths, ids and masked positions that are needed there. A criterion asks for this with
-      ``keeps_host_copies = True``. The other two changes have an effect on such mini-batches only.
-    - fairseq/models/transformer/transformer_encoder.py, line 207, ``forward_scriptable``: an encoder asks
-      twice in each pass whether a row has padding. Passes that may use torch's fused inference still do.
-    - fairseq/models/roberta/model.py, line 488: the head of a masked LM indexes with a mask, so each forward
-      and each backward pass counts the masked positions. They are looked for once in each mini-batch.
-
-    The results are the same, bit by bit.
+    Args:
+        before: the mini-batch on the host.
+        after: the moved one.
     """
-    replace(Trainer, "_prepare_sample", _keep_originals)
-    replace(TransformerEncoderBase, "forward_scriptable", _encode_without_waiting)
-    replace(RobertaLMHead, "forward", _use_known_places)
-
-
-def _keep_originals(
-    plain: Callable[..., tuple[Any, bool]], self: Trainer, sample: Any, *rest: Any, **more: Any
-) -> tuple[Any, bool]:
-    moved, is_dummy = plain(self, sample, *rest, **more)
-    if getattr(self.get_criterion(), "keeps_host_copies", False) and isinstance(sample, dict):
-        _keep(sample, moved)
-    return moved, is_dummy
-
-
-def _keep(before: dict[str, Any], after: dict[str, Any]) -> None:
     for name, value in after.items():
         original = before.get(name)
         if isinstance(value, dict) and isinstance(original, dict):
-            _keep(original, value)
+            keep_originals(original, value)
         elif isinstance(value, Tensor) and isinstance(original, Tensor) and value.dtype == original.dtype:
             with_host_copy(value, original)
 
 
-def _encode_without_waiting(
+def encode_without_waiting(
     plain: Callable[..., Encoded], self: Any, src_tokens: Tensor, src_lengths: Tensor | None = None,
     return_all_hiddens: bool = False, token_embeddings: Tensor | None = None,
 ) -> Encoded:  # fmt: skip
+    """fairseq/models/transformer/transformer_encoder.py, line 207, ``forward_scriptable``: an encoder asks
+    twice in each pass whether a row has padding. Passes that may use torch's fused inference still do."""
     original, layer = host_copy(src_tokens), self.layers[0]
     may_be_fused = not (layer.training or getattr(layer, "ever_training", False))
     if original is src_tokens or may_be_fused or return_all_hiddens:
@@ -96,10 +78,12 @@ def _encoded(
     }
 
 
-def _use_known_places(
-    plain: Callable[..., Tensor], self: RobertaLMHead, features: Tensor,
+def use_known_places(
+    plain: Callable[..., Tensor], self: Any, features: Tensor,
     masked_tokens: Tensor | None = None, **more: Any,
 ) -> Tensor:  # fmt: skip
+    """fairseq/models/roberta/model.py, line 488: the head of a masked LM indexes with a mask, so each forward
+    and each backward pass counts the masked positions. They are looked for once in each mini-batch."""
     known = None if masked_tokens is None else known_places(masked_tokens)
     if known is not None:
         features, masked_tokens = features[known], None

@@ -1,17 +1,22 @@
-"""Mixed precision, and what it computes with."""
+"""Mixed precision, and what it computes with.
+
+``--amp``: bf16 on CPUs, and gradients that are divided by the loss scale once. fairseq/tasks/fairseq_task.py,
+line 514, and fairseq/optim/amp_optimizer.py, line 27: autocast and the loss scale are those of CUDA, so that
+with ``--cpu`` torch warns, turns both off, and trains in fp32. Here autocast follows the device of the
+weights: fp16 with a loss scale on GPUs, bf16 on CPUs. bf16 has the range of fp32 and needs no loss scale, so
+a gradient that is not finite ends a run as in fp32; fairseq would repeat the update, with the same result.
+
+A run without ``--amp`` is as before.
+"""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from fairseq import modules
-from fairseq.modules.checkpoint_activations import CheckpointFunction
 from fairseq.optim.amp_optimizer import AMPOptimizer, logger
 from fairseq.optim.fairseq_optimizer import FairseqOptimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer
@@ -19,32 +24,15 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
-from fairseq_adv.fairseq_patches.replace import Plain, replace
+from fairseq_adv.fairseq_patches.replace import Plain
 
 # Of fairseq's DynamicLossScaler: its updates, and when it last changed its scale, and why.
 _COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
 
 
-def train_in_mixed_precision() -> None:
-    """``--amp``: bf16 on CPUs, and gradients that are divided by the loss scale once.
-
-    - fairseq/tasks/fairseq_task.py, line 514, and fairseq/optim/amp_optimizer.py, line 27: autocast and the
-      loss scale are those of CUDA, so that with ``--cpu`` torch warns, turns both off, and trains in fp32.
-      Here autocast follows the device of the weights: fp16 with a loss scale on GPUs, bf16 on CPUs. bf16 has
-      the range of fp32 and needs no loss scale, so a gradient that is not finite ends a run as in fp32;
-      fairseq would repeat the update, with the same result.
-    - amp_optimizer.py, line 53: torch's scaler remembers by the optimizer which gradients it has divided.
-      fairseq divides those of torch's optimizer and steps with its own, so they were divided twice: with a
-      scale of 65536, a gradient of 1e-5 is 1.5e-10 for Adam, less than its eps. The step has to stay with
-      fairseq's, since torch's fused AdamW would count skipped steps.
-    - amp_optimizer.py, line 24: ``--fp16-init-scale`` was the initial scale, and with ``--amp-scale-window``
-      the value of ``--amp-init-scale`` was the window.
-
-    A run without ``--amp`` is as before.
-    """
-    replace(AMPOptimizer, "__init__", _scale_on_gpus)
-    replace(AMPOptimizer, "clip_grad_norm", _unscale_once)
-    replace(FairseqTask, "train_step", _autocast_on_the_device)
+def computes_on_the_cpu(cpu: bool) -> bool:
+    """Whether a run computes on the CPU; ``cpu``: fairseq's ``--cpu``."""
+    return cpu or not torch.cuda.is_available()
 
 
 def autocast(optimizer: Any, device: torch.device) -> torch.autocast:
@@ -122,26 +110,29 @@ def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bo
     return not (isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale)
 
 
-def _scale_on_gpus(
+def scale_on_gpus(
     plain: Plain, self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
 ) -> None:
+    """amp_optimizer.py, line 24: ``--fp16-init-scale`` was the initial scale, and with
+    ``--amp-scale-window`` the value of ``--amp-init-scale`` was the window."""
     super(AMPOptimizer, self).__init__(cfg.optimizer)
     self.fp32_optimizer = fp32_optimizer
     weights = [p for group in fp32_optimizer.param_groups for p in group["params"]]
     options: dict[str, Any] = {"init_scale": float(cfg.common.amp_init_scale)}
     if cfg.common.get("amp_scale_window") is not None:
         options["growth_interval"] = cfg.common.amp_scale_window
-    # torch 2.3 has torch.amp.GradScaler; later versions warn of the other one.
-    new = partial(torch.amp.GradScaler, "cuda") if hasattr(torch.amp, "GradScaler") else None
-    self._grad_scaler = (new or torch.cuda.amp.GradScaler)(
-        enabled=any(p.device.type != "cpu" for p in weights), **options
-    )
+    is_on_gpu = any(p.device.type != "cpu" for p in weights)
+    self._grad_scaler = torch.amp.GradScaler("cuda", enabled=is_on_gpu, **options)
     self.min_loss_scale = cfg.common.min_loss_scale
 
 
-def _unscale_once(
+def unscale_once(
     plain: Callable[..., Tensor], self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None
 ) -> Tensor:
+    """amp_optimizer.py, line 53: torch's scaler remembers by the optimizer which gradients it has divided.
+    fairseq divides those of torch's optimizer and steps with its own, so they were divided twice: with a
+    scale of 65536, a gradient of 1e-5 is 1.5e-10 for Adam, less than its eps. The step has to stay with
+    fairseq's, since torch's fused AdamW would count skipped steps."""
     self.scaler.unscale_(self.fp32_optimizer)
     norm: Tensor = self.fp32_optimizer.clip_grad_norm(max_norm, aggregate_norm_fn)
     if torch.isfinite(norm).all():
@@ -157,10 +148,11 @@ def _unscale_once(
     return norm
 
 
-def _autocast_on_the_device(
+def autocast_on_the_device(
     plain: Plain, self: FairseqTask, sample: Any, model: nn.Module,
     criterion: Callable[..., Any], optimizer: FairseqOptimizer, *rest: Any, **options: Any,
 ) -> Any:  # fmt: skip
+    """The training step of criterions that don't replace it."""
     weight = next(model.parameters())
     device = weight.device
     if not isinstance(optimizer, AMPOptimizer) or device.type != "cpu":
@@ -175,7 +167,7 @@ def _autocast_on_the_device(
         return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
 
 
-def recompute_in_autocast() -> None:
+def recompute_as_computed(plain: Plain, ctx: Any, run_function: Callable[..., Any], *rest: Any) -> Any:
     """Re-computes activations in the precision in which they were computed.
 
     fairseq/modules/checkpoint_activations.py, line 217, ``CheckpointFunction.backward``: with
@@ -183,11 +175,8 @@ def recompute_in_autocast() -> None:
     ``--amp``: in fp32, slowly, and for the gradient of another forward pass. Without autocast nothing
     changes.
     """
-    replace(CheckpointFunction, "forward", _recompute_as_computed)
-
-
-def _recompute_as_computed(plain: Plain, ctx: Any, run_function: Callable[..., Any], *rest: Any) -> Any:
-    gpu, cpu = _autocast_states()
+    kinds = ("cuda", "cpu")
+    gpu, cpu = ((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
 
     def run(*args: Any, **options: Any) -> Any:
         with torch.autocast(*gpu), torch.autocast(*cpu):
@@ -196,33 +185,13 @@ def _recompute_as_computed(plain: Plain, ctx: Any, run_function: Callable[..., A
     return plain(ctx, run, *rest)
 
 
-def _autocast_states() -> list[tuple[str, torch.dtype, bool]]:
-    """Device, type and whether autocast is on, for GPUs and CPUs."""
-    kinds = ("cuda", "cpu")
-    try:
-        return [(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds]
-    except (AttributeError, TypeError):  # torch 2.3 and earlier
-        return [
-            ("cuda", torch.get_autocast_gpu_dtype(), torch.is_autocast_enabled()),
-            ("cpu", torch.get_autocast_cpu_dtype(), torch.is_autocast_cpu_enabled()),
-        ]
+def gelu(plain: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Computes GELU in bf16 on CPUs without copies in fp32; for models that are built later.
 
-
-def compute_gelu_in_bf16() -> None:
-    """Computes GELU in bf16 on CPUs without copies in fp32.
-
-    fairseq/modules/gelu.py, line 24, ``gelu``: it casts its input to fp32 and its output back. torch's own
-    kernel for bf16 on CPUs computes in fp32 within and rounds once. So all results and gradients that are not
-    denormal (below 1.2e-38) are the same; on processors without AVX-512, a few values may differ by a unit in
-    the last place or by 1e-7, and gradients below 1e-5 by 3e-8. It takes half of the time, with the backward
-    pass, and no copies are kept for it. Other types and devices are as before.
-
-    Has an effect on models that are built later.
+    fairseq/modules/gelu.py, line 24: it casts its input to fp32 and its output back. torch's own kernel for
+    bf16 on CPUs computes in fp32 within and rounds once. So all results and gradients that are not denormal
+    (below 1.2e-38) are the same; on processors without AVX-512, a few values may differ by a unit in the last
+    place or by 1e-7, and gradients below 1e-5 by 3e-8. It takes half of the time, with the backward pass, and
+    no copies are kept for it. Other types and devices are as before.
     """
-    replace(modules, "gelu", _gelu)
-    # pickle looks for the function where it was defined. As an attribute of the package, "gelu" is itself.
-    sys.modules["fairseq.modules.gelu"].gelu = modules.gelu  # type: ignore[attr-defined]
-
-
-def _gelu(plain: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     return F.gelu(x) if x.dtype == torch.bfloat16 and x.device.type == "cpu" else plain(x)

@@ -1,4 +1,4 @@
-"""Applies patches."""
+"""Puts patches in place."""
 
 from __future__ import annotations
 
@@ -8,47 +8,49 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-from fairseq.trainer import Trainer
-
 Plain = Callable[..., Any]  # the function that a patch replaces
-_APPLIED = "_fairseq_adv_patches"
-TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train
-_in_training: list[tuple[str, Callable[..., Any]]] = []
+TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train, or a program of one's own
+LOOP: dict[str, Callable[..., Any]] = {}  # by the names of the functions
+_patched: set[int] = set()  # modules
+
+
+def loaded(*names: str) -> list[ModuleType]:
+    """Those of the modules that are imported."""
+    return [sys.modules[name] for name in names if name in sys.modules]
+
+
+def put(owner: type | ModuleType, name: str, new: Any) -> None:
+    """Replaces ``owner.name``, also where fairseq's commands have imported it by name."""
+    old = getattr(owner, name)
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(new) if is_static else new)
+    for module in loaded(*TRAIN, "fairseq_cli.hydra_train"):
+        if vars(module).get(name) is old:
+            setattr(module, name, new)
 
 
 def replace(owner: type | ModuleType, name: str, patch: Callable[..., Any]) -> None:
-    """Replaces ``owner.name``. Calling it again has no effect.
+    """Replaces ``owner.name``, also where fairseq's commands have imported it by name.
 
     Args:
         patch: is called in its place: with the replaced function, then with the function's own arguments.
     """
     plain = getattr(owner, name)
-    applied: tuple[Callable[..., Any], ...] = getattr(plain, _APPLIED, ())
-    if patch in applied:
-        return
 
     @wraps(plain)
     def patched(*args: Any, **options: Any) -> Any:
         return patch(plain, *args, **options)
 
-    setattr(patched, _APPLIED, (*applied, patch))
-    is_static = isinstance(owner.__dict__.get(name), staticmethod)
-    setattr(owner, name, staticmethod(patched) if is_static else patched)
+    put(owner, name, patched)
 
 
-def replace_in_training(name: str, patch: Callable[..., Any]) -> None:
-    """Replaces a function of ``fairseq_cli.train`` as soon as a trainer is built.
+def patch_loop() -> None:
+    """Replaces the functions of ``fairseq_cli.train`` that stand in :data:`LOOP`, once.
 
-    Not earlier: importing that module sets up a log. The arguments are as for :func:`replace`.
+    A trainer calls it. Importing that module sets up a log, so that it is not imported for this.
     """
-    if (name, patch) not in _in_training:
-        _in_training.append((name, patch))
-    replace(Trainer, "__init__", _patch_training)
-
-
-def _patch_training(plain: Plain, *args: Any, **options: Any) -> None:
-    plain(*args, **options)
-    for module in filter(None, map(sys.modules.get, TRAIN)):
-        if hasattr(module, "validate_and_save"):
-            for name, patch in _in_training:
+    for module in loaded(*TRAIN):
+        if hasattr(module, "validate_and_save") and id(module) not in _patched:
+            _patched.add(id(module))
+            for name, patch in LOOP.items():
                 replace(module, name, patch)

@@ -1,6 +1,5 @@
 """Refuses a second run that writes checkpoints to the same folder, and checks that all nodes see that folder.
 
-fairseq/checkpoint_utils.py, line 188, ``load_checkpoint``, which each run calls before its first update.
 fairseq 0.12.2 checks neither: two jobs with the same ``--save-dir`` overwrite each other's checkpoints, and
 if each node has its own disk, a run resumes from whatever its first node has kept.
 
@@ -20,12 +19,9 @@ import uuid
 from pathlib import Path
 from typing import IO, Any
 
-from fairseq import checkpoint_utils
-
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import CANNOT_LOCK
-from fairseq_adv.fairseq_patches.replace import Plain, replace
 from fairseq_adv.fairseq_patches.workers import end_all, gathered
 
 NAME = ".running"
@@ -39,16 +35,11 @@ _held: list[IO[str]] = []  # files that stay open while they are locked
 _who: dict[str, Any] = {}  # the contents of the file
 
 
-def lock_save_dir() -> None:
-    """Applies the patch."""
-    replace(checkpoint_utils, "load_checkpoint", _load_alone)
-
-
-def _load_alone(plain: Plain, cfg: Any, trainer: Any, **options: Any) -> Any:
+def lock_save_dir(cfg: Any, trainer: Any) -> None:
+    """Called before a checkpoint is read; ``cfg``: the options of the group ``checkpoint``."""
     if not cfg.no_save:
         folder = Path(cfg.save_dir)
         _check_shared(folder, trainer, *_locked_by_rank_0(folder, trainer))
-    return plain(cfg, trainer, **options)
 
 
 def _locked_by_rank_0(folder: Path, trainer: Any) -> tuple[str, str]:

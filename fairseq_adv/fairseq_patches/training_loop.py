@@ -1,36 +1,34 @@
-"""How a run begins, repeats its groups of mini-batches, and ends."""
+"""How a run begins, resumes and ends: what stands around fairseq's trainer."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Optional, Protocol
+from typing import Any
 
 from fairseq import checkpoint_utils
-from fairseq.dataclass import initialize
 from fairseq.logging import metrics
-from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
-from torch import nn
 
-from fairseq_adv.fairseq_patches.replace import TRAIN, Plain, replace, replace_in_training
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches import signals
+from fairseq_adv.fairseq_patches.commands import NO_SCORES
+from fairseq_adv.fairseq_patches.replace import TRAIN, Plain, loaded
 from fairseq_adv.fairseq_patches.run_options import check_run
+from fairseq_adv.fairseq_patches.save_dir_lock import lock_save_dir
 from fairseq_adv.fairseq_patches.workers import end_all
 
-_TRAIN = "fairseq_cli.train"
-_LOGGERS = (_TRAIN, "fairseq.logging.progress_bar")
+_LOGGERS = (TRAIN[0], "fairseq.logging.progress_bar")
 _COUNTED = ("best", "num_runs")  # attributes of fairseq_cli.train.should_stop_early
 PATIENCE = "patience"  # where a checkpoint's extra_state has them
 _remarks: list[str] = []  # that of the last epoch
 logger = logging.getLogger(__name__)
 
 
-def start_runs_afresh() -> None:
+def add_defaults(plain: Callable[[Any], None], cfg: Any) -> None:
     """Makes a run independent of earlier runs in the same process, checks the numbers of its options, and
     creates the folder of its log.
 
@@ -42,82 +40,115 @@ def start_runs_afresh() -> None:
     And a log in a folder that does not exist yet causes a ``FileNotFoundError`` after all of fairseq's
     imports. For a single run nothing else changes.
 
-    fairseq calls ``add_defaults`` with the configuration before it opens the log or builds anything, whether
-    the options come from a command line or a yaml.
+    fairseq/dataclass/initialize.py, line 56, is called with the configuration before fairseq opens the log or
+    builds anything, whether the options come from a command line or a yaml.
     """
-    replace(initialize, "add_defaults", _add_defaults)
-    if _TRAIN in sys.modules:  # it imported the function by name
-        replace(sys.modules[_TRAIN], "add_defaults", _add_defaults)
-
-
-def _add_defaults(plain: Callable[[Any], None], cfg: Any) -> None:
     plain(cfg)
     check_run(cfg)
-    _forget_earlier_runs()
+    stopping = _should_stop_early()
+    for owner, name in ((checkpoint_utils.save_checkpoint, "best"), *((stopping, one) for one in _COUNTED)):
+        with suppress(AttributeError):
+            delattr(owner, name)
+    for one in map(logging.getLogger, _LOGGERS):
+        for handler in one.handlers[:]:
+            if isinstance(handler, logging.FileHandler):
+                one.removeHandler(handler)
+                handler.close()
     log_file = OmegaConf.select(cfg, "common.log_file")
     if log_file and os.path.dirname(log_file):
         os.makedirs(os.path.dirname(log_file), exist_ok=True)
 
 
-def _forget_earlier_runs() -> None:
-    stopping = getattr(sys.modules.get(_TRAIN), "should_stop_early", None)
-    for owner, name in ((checkpoint_utils.save_checkpoint, "best"), *((stopping, one) for one in _COUNTED)):
-        with suppress(AttributeError):
-            delattr(owner, name)
-    for logger in map(logging.getLogger, _LOGGERS):
-        for handler in logger.handlers[:]:
-            if isinstance(handler, logging.FileHandler):
-                logger.removeHandler(handler)
-                handler.close()
+def load_checkpoint(plain: Plain, cfg: Any, trainer: Any, **options: Any) -> Any:
+    """Locks the folder of checkpoints, then resumes; says so if nothing is left to do.
 
+    fairseq/checkpoint_utils.py, line 188. Line 260: fairseq loads the shard of the checkpoint's epoch, and
+    only then finds that the epoch is over, as after a restart with other batch sizes; the next epoch would be
+    trained on the same shard. Here its own is loaded.
 
-def let_criterions_begin_runs() -> None:
-    """Lets a criterion change a run before its trainer is built, and again before its optimizer is.
-
-    fairseq/trainer.py, line 47: the trainer receives options, model and criterion, reads the options (line
-    99), and casts and wraps the others. Line 308: it builds the optimizer, after it has read the checkpoint.
-    fairseq has no hook before either. A criterion that needs one has the methods ``begin_run`` and
-    ``begin_optimizer``; for all others nothing changes.
+    A run that had stopped early (``--patience``) trained on, and an interrupted one counted from zero: what
+    it has counted is not in fairseq's checkpoints. And a run of which nothing is left to do ended without a
+    word.
     """
-    replace(Trainer, "__init__", _begin_run)
-    replace(Trainer, "_build_optimizer", _begin_optimizer)
+    lock_save_dir(cfg, trainer)
+    extra, epoch_itr = plain(cfg, trainer, **options)
+    if extra and trainer.get_num_updates():
+        stopping = _should_stop_early()
+        if stopping is not None and not cfg.reset_meters:
+            vars(stopping).update(extra.get(PATIENCE, {}))
+        done = what_is_done(trainer.cfg, trainer, epoch_itr)
+        if done:
+            updates = trainer.get_num_updates()
+            logger.info(f"nothing left to do after update {updates}: {done}. {_result(cfg, trainer, extra)}")
+    is_resumed = extra is not None and not cfg.reset_dataloader
+    if is_resumed and epoch_itr.epoch == extra["train_iterator"]["epoch"] + 1:
+        epoch_itr = trainer.get_train_iterator(epoch_itr.epoch, load_dataset=True, **options)
+    return extra, epoch_itr
 
 
-def _begin_run(
-    plain: Plain, self: Trainer, cfg: Any, task: Any, model: nn.Module, criterion: Any,
-    *rest: Any, **more: Any,
-) -> None:  # fmt: skip
-    if hasattr(criterion, "begin_run"):
-        criterion.begin_run(cfg, model)
-    plain(self, cfg, task, model, criterion, *rest, **more)
+def patience() -> dict[str, Any]:
+    """What ``--patience`` has counted, for a checkpoint's ``extra_state``; empty before a validation."""
+    counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
+    return {} if counted["best"] is None else {PATIENCE: counted}
 
 
-def _begin_optimizer(plain: Plain, self: Trainer) -> None:
-    if hasattr(self.get_criterion(), "begin_optimizer"):
-        self.get_criterion().begin_optimizer(self)
-    plain(self)
-
-
-def leave_finished_runs_alone() -> None:
-    """A finished run that is started again makes no further update, and says so.
+def train(plain: Plain, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+    """An epoch, unless the run is finished; signals are noted until the last one has ended.
 
     fairseq 0.12.2 compares the number of updates with ``--max-update`` only after an update
     (fairseq_cli/train.py, ``validate_and_save``). So a run that had ended in the middle of an epoch, and that
-    a scheduler started again, made one more update and overwrote ``checkpoint_last.pt``. It doesn't save what
-    ``--patience`` has counted either (``should_stop_early``): a run that had stopped early trained on, and an
-    interrupted one counted from zero. And a run of which nothing was left to do ended without a word.
+    a scheduler started again, made one more update and overwrote ``checkpoint_last.pt``.
     """
-    replace_in_training("train", _train_unless_finished)
-    replace(checkpoint_utils, "load_checkpoint", _load_and_report)
-    replace(Trainer, "save_checkpoint", _save_with_patience)
-
-
-def _train_unless_finished(plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any) -> Any:
     if what_is_done(cfg, trainer, epoch_itr):
         return [None], True
     if cfg.optimization.skip_remainder_batch:
         end_all(_why_no_update(cfg.optimization.update_freq, epoch_itr), trainer)
-    return plain(cfg, trainer, task, epoch_itr)
+    with signals.noted() as noted:
+        losses, should_stop = plain(cfg, trainer, task, epoch_itr)
+        noted.goes_on = not (should_stop or _was_last(cfg, epoch_itr))
+    return losses, should_stop
+
+
+def validate_and_save(
+    plain: Plain, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
+) -> Any:
+    """After each update: saves and leaves if a signal came, and keeps a remark for the last line of the log.
+
+    The end of the last epoch is saved in any case: with ``--save-interval 2`` fairseq would throw a third
+    epoch away (fairseq_cli/train.py, line 393), again each time that the run is started.
+
+    Line 203: the last line of the log is "done training in … seconds", and it is the only sign that ``main``
+    has trained to the end, however it ended. A run that has learned nothing says so there, and still ends
+    with status 0.
+    """
+    losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    is_last = end_of_epoch and (_was_last(cfg, epoch_itr) or trainer.get_lr() <= cfg.optimization.stop_min_lr)
+    if not is_done and (is_last or signals.is_asked_to_stop(trainer)):
+        if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
+            checkpoint_utils.save_checkpoint(
+                cfg.checkpoint, trainer, epoch_itr, losses[0] if is_last else None
+            )
+        if not is_last:
+            signals.leave(cfg, trainer)
+    if end_of_epoch or is_done:
+        _remarks[:] = [trainer.remark(metrics.get_meters("train"))]
+        logging.getLogger(TRAIN[0]).addFilter(_add_remark)  # again: no effect
+    return losses, is_done
+
+
+def get_valid_stats(plain: Plain, cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool) -> Any:
+    """Refuses a ``--best-checkpoint-metric`` that the validation doesn't log.
+
+    fairseq_cli/train.py, line 517, ``validate``: after the first epoch a run with another name ended in
+    ``KeyError``. A task with a ``post_validate`` of its own may still add the name.
+    """
+    metric = cfg.checkpoint.best_checkpoint_metric
+    if metric not in stats and not hasattr(trainer.task, "post_validate"):
+        raise DataError(
+            f"--best-checkpoint-metric {metric}: the validation logs no such number. Pass one of "
+            f"{', '.join(sorted(set(stats) - NO_SCORES))}"
+        )
+    return plain(cfg, trainer, stats, tracking_best)
 
 
 def _why_no_update(update_freq: Sequence[int], epoch_itr: Any) -> str:
@@ -133,28 +164,28 @@ def _why_no_update(update_freq: Sequence[int], epoch_itr: Any) -> str:
     )
 
 
-def _load_and_report(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -> Any:
-    extra, epoch_itr = plain(cfg, trainer, **options)
-    if not extra or not trainer.get_num_updates():
-        return extra, epoch_itr
-    stopping = _should_stop_early()
-    if stopping is not None and not cfg.reset_meters:
-        vars(stopping).update(extra.get(PATIENCE, {}))
-    done = what_is_done(trainer.cfg, trainer, epoch_itr)
-    if done:
-        updates = trainer.get_num_updates()
-        logger.info(f"nothing left to do after update {updates}: {done}. {_result(cfg, trainer, extra)}")
-    return extra, epoch_itr
+def _was_last(cfg: Any, epoch_itr: Any) -> bool:
+    """Whether the epoch that has ended is the last one."""
+    return 0 < (cfg.optimization.max_epoch or 0) < epoch_itr.next_epoch_idx  # type: ignore[no-any-return]
 
 
-def _save_with_patience(plain: Plain, self: Trainer, filename: str, extra_state: dict[str, Any]) -> Any:
-    counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
-    if self.cfg.checkpoint.patience > 0 and counted["best"] is not None:
-        extra_state = {**extra_state, PATIENCE: counted}
-    return plain(self, filename, extra_state)
+def _is_saved(cfg: Any, updates: int, epoch: int, end_of_epoch: bool) -> bool:
+    """Whether fairseq has just written ``checkpoint_last.pt`` (fairseq_cli/train.py, line 393)."""
+    every = cfg.checkpoint.save_interval_updates
+    in_epoch = every > 0 and updates % every == 0 and updates >= cfg.dataset.validate_after_updates
+    return in_epoch or (end_of_epoch and epoch % cfg.checkpoint.save_interval == 0)
 
 
-def what_is_done(cfg: Any, trainer: Trainer, epoch_itr: Any) -> str:
+def _add_remark(record: logging.LogRecord) -> bool:
+    if str(record.msg).startswith("done training") and _remarks:
+        remark = _remarks.pop()
+        if remark:
+            record.msg = f"{record.msg}. {remark}"
+            record.levelno, record.levelname = logging.WARNING, "WARNING"
+    return True
+
+
+def what_is_done(cfg: Any, trainer: Any, epoch_itr: Any) -> str:
     """Why a run makes no further update; "" if it does. The same on all workers."""
     updates, epochs = trainer.get_num_updates(), epoch_itr.next_epoch_idx - 1
     seconds, runs = trainer._previous_training_time, getattr(_should_stop_early(), "num_runs", 0)
@@ -185,7 +216,7 @@ def which_limit(
     return ""
 
 
-def _result(cfg: Any, trainer: Trainer, extra: dict[str, Any]) -> str:
+def _result(cfg: Any, trainer: Any, extra: dict[str, Any]) -> str:
     """The best score and the checkpoint that has it, or the last checkpoint."""
     best, last = (
         os.path.join(cfg.save_dir, f"checkpoint_{name}{trainer.checkpoint_suffix}.pt")
@@ -199,82 +230,4 @@ def _result(cfg: Any, trainer: Trainer, extra: dict[str, Any]) -> str:
 
 def _should_stop_early() -> Any:
     """fairseq's function; ``None`` in other programs."""
-    modules = filter(None, map(sys.modules.get, TRAIN))
-    return next((m.should_stop_early for m in modules if hasattr(m, "should_stop_early")), None)
-
-
-def remark_in_the_last_line() -> None:
-    """A run that has learned nothing says so in the last line of its log, and still ends with status 0.
-
-    fairseq_cli/train.py, line 203: the last line is "done training in … seconds", and it is the only sign
-    that ``main`` has trained to the end, however it ended. A criterion that has a remark has a method
-    ``remark``; for all others nothing changes.
-    """
-    replace_in_training("validate_and_save", _keep_remark)
-    logging.getLogger("fairseq_cli.train").addFilter(_add_remark)  # again: no effect
-
-
-def _keep_remark(
-    plain: Plain, cfg: Any, trainer: Trainer, task: Any, epoch_itr: Any, valid_subsets: Any,
-    end_of_epoch: bool,
-) -> Any:  # fmt: skip
-    losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
-    remark = getattr(trainer.get_criterion(), "remark", None)
-    if end_of_epoch or is_done:
-        _remarks[:] = [] if remark is None else [remark(trainer, metrics.get_meters("train"))]
-    return losses, is_done
-
-
-def _add_remark(record: logging.LogRecord) -> bool:
-    if str(record.msg).startswith("done training") and _remarks:
-        remark = _remarks.pop()
-        if remark:
-            record.msg = f"{record.msg}. {remark}"
-            record.levelno, record.levelname = logging.WARNING, "WARNING"
-    return True
-
-
-UpdateLog = Optional[dict[str, Any]]  # the return value of Trainer.train_step; None: no update was made
-
-
-class GroupReplay(Protocol):
-    """A method that replays each group of mini-batches."""
-
-    def replay_group(
-        self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]
-    ) -> UpdateLog:
-        """Makes the updates of one group by calling ``update``, and returns the log."""
-
-    def begin_update(self) -> None:
-        """Called when an update begins, also when ``--amp`` repeats it after an overflow."""
-
-
-def replay_groups(task: FairseqTask, method: GroupReplay) -> None:
-    """Makes trainers of ``task`` pass each group of mini-batches to ``method``, for several updates.
-
-    fairseq/trainer.py, line 780, ``train_step``. A group is what one update of fairseq gets: the mini-batches
-    of ``--update-freq``. fairseq has no hook for this: its command line calls ``Trainer.train_step`` once per
-    group, and everything that belongs to an update (all-reduce, loss scale, clipping, recovery, logs) happens
-    inside. So this patch calls that method repeatedly if the trainer's task has a ``group_replay``; for all
-    others nothing changes.
-    """
-    task.group_replay = method
-    replace(Trainer, "train_step", _replay_group)
-
-
-def _replay_group(plain: Plain, self: Trainer, samples: Sequence[Any], raise_oom: bool = False) -> UpdateLog:
-    replay: GroupReplay | None = getattr(self.task, "group_replay", None)
-    if replay is None:
-        return plain(self, samples, raise_oom)  # type: ignore[no-any-return]
-
-    def update() -> UpdateLog:
-        replay.begin_update()
-        return plain(self, samples, raise_oom)  # type: ignore[no-any-return]
-
-    if getattr(self, "_is_replaying", False):  # --amp: the trainer calls itself for the same update
-        return update()
-    self._is_replaying = True
-    try:
-        return replay.replay_group(self, samples, update)
-    finally:
-        self._is_replaying = False
+    return next((m.should_stop_early for m in loaded(*TRAIN) if hasattr(m, "should_stop_early")), None)

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import ctypes
-import multiprocessing.util
 import os
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import torch
-from fairseq.distributed import LegacyDistributedDataParallel, utils
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.processes import LEAVE_OUT
-from fairseq_adv.fairseq_patches.replace import Plain, replace
+from fairseq_adv.fairseq_patches.replace import Plain
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Seconds. torchrun kills all workers when the first has ended; rank 0 must have printed the reason by then.
@@ -53,30 +50,9 @@ def end_all(refused: str, trainer: Any, status: int = 2) -> None:
         raise SystemExit(status)
 
 
-def set_up_spawned_workers(run: Callable[..., Any]) -> None:
-    """Loads the plug-in in the workers that fairseq starts itself, one for each GPU.
-
-    fairseq/distributed/utils.py, line 334, ``call_main``: each of them is a new process, which first runs the
-    file of the parent's command. That of ``fairseq-adv train`` imports :mod:`fairseq_adv`, and so fairseq
-    takes ``--user-dir`` for imported. Other criterions train as before.
-
-    multiprocessing/util.py: Python starts each of them, and a process that watches over what they share, with
-    ``-c``, and so with the current folder first on the path until it has the parent's.
-
-    Args:
-        run: calls its first argument with the others. A worker imports its module to find it.
-    """
-    replace(utils, "call_main", partial(_call_through, run))
-    replace(multiprocessing.util, "spawnv_passfds", _spawn_elsewhere)
-
-
-def _call_through(
-    run: Callable[..., Any], plain: Plain, cfg: Any, main: Callable[..., Any], **options: Any
-) -> Any:
-    return plain(cfg, partial(run, main), **options)
-
-
-def _spawn_elsewhere(plain: Plain, path: Any, words: Sequence[Any], descriptors: Any) -> Any:
+def spawn_elsewhere(plain: Plain, path: Any, words: Sequence[Any], descriptors: Any) -> Any:
+    """multiprocessing/util.py: Python starts each worker, and a process that watches over what they share,
+    with ``-c``, and so with the current folder first on the path until it has the parent's."""
     code = words.index("-c") + 1 if "-c" in words else None
     words = [LEAVE_OUT + word if place == code else word for place, word in enumerate(words)]
     return plain(path, words, descriptors)
@@ -113,19 +89,15 @@ def _is_listening() -> bool:
     return True
 
 
-def end_no_sync_after_an_error() -> None:
+@contextmanager
+def no_sync(plain: Plain, self: Any) -> Iterator[None]:
     """Makes ``legacy_ddp`` reduce gradients again after an error.
 
-    fairseq/distributed/legacy_distributed_data_parallel.py, line 66: ``no_sync`` has no ``try``, so an error
-    inside it leaves it on for good. After an out-of-memory error that the trainer recovers from, in an early
-    mini-batch of ``--update-freq``, that worker would never reduce its gradients again, and the others would
-    wait for it. Without an error nothing changes, for any criterion.
+    fairseq/distributed/legacy_distributed_data_parallel.py, line 66: it has no ``try``, so an error inside it
+    leaves it on for good. After an out-of-memory error that the trainer recovers from, in an early mini-batch
+    of ``--update-freq``, that worker would never reduce its gradients again, and the others would wait for
+    it. Without an error nothing changes.
     """
-    replace(LegacyDistributedDataParallel, "no_sync", _no_sync)
-
-
-@contextmanager
-def _no_sync(plain: Plain, self: Any) -> Iterator[None]:
     before = self.accumulate_grads
     self.accumulate_grads = True
     try:

@@ -16,6 +16,7 @@ import torch
 from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.mixed_precision import computes_on_the_cpu
 from fairseq_adv.fairseq_patches.workers import gathered
 from fairseq_adv_compat.machine import bf16_products
 
@@ -25,11 +26,6 @@ AMPERE = 8  # the first compute capability with TF32
 PRECISIONS = ("auto", "fp32", "bf16")
 _AUTOCAST = "bf16 autocast"
 _OTHERS = ("fp16", "memory_efficient_fp16", "bf16", "memory_efficient_bf16", "amp")
-
-
-def computes_on_the_cpu(cpu: bool) -> bool:
-    """Whether a run computes on the CPU; ``cpu``: fairseq's ``--cpu``."""
-    return cpu or not torch.cuda.is_available()
 
 
 class PrecisionOption:

@@ -44,6 +44,19 @@ _OF_SCORES = {
 _OF_TOKENIZER = {"data", "tokenizer", "--tokenizer-dir"}
 
 
+def check_start(saving: Any) -> None:
+    """Raises DataError if the checkpoint to start from, by the options ``checkpoint``, does not exist."""
+    option, path = "--restore-file", saving.restore_file
+    if path == "checkpoint_last.pt":
+        has_begun = os.path.isfile(os.path.join(saving.save_dir, path))
+        option, path = "--continue-once", None if has_begun else saving.continue_once
+    if path and "://" not in path and not os.path.isfile(path):
+        raise DataError(
+            f"{option} {path}: no such file. fairseq would train from random weights; pass the path of the "
+            "pre-trained checkpoint, or leave the option out to train from scratch."
+        )
+
+
 def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, data: Mapping[str, Any]) -> None:
     """Compares the options and the data of the checkpoint with this run's.
 

@@ -273,7 +273,7 @@ def test_other_data_are_refused_or_recorded(tmp_path: Path, caplog: pytest.LogCa
     again = run_of(data, save)
     load(again, save)
     assert again.trainer.get_num_updates() == 2
-    assert again.criterion.extra_state()["changed_options"] == [{"update": 1, "changes": [told]}]
+    assert again.trainer.extra_state()["changed_options"] == [{"update": 1, "changes": [told]}]
 
 
 def test_data_that_change_while_a_run_reads_them_are_not_taken_for_its_own(tmp_path: Path) -> None:

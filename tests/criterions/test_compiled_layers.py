@@ -25,7 +25,7 @@ from criterions.restated import (
     run_of,
 )
 from criterions.test_contract import DESCENT, LAYERDROP
-from fairseq_adv.training import compiled_layers
+from fairseq_adv.models import compiled_layers
 
 TRACED: dict[str, Any] = {"backend": "aot_eager"}
 FIRST_TOKEN = ["--task", "text_classification"]  # its last layer computes one token

@@ -33,7 +33,7 @@ from criterions.restated import (
     run_of,
 )
 from fairseq_adv.criterions.mini_batch import ModelParts
-from fairseq_adv.training.compiled_layers import compile_layers
+from fairseq_adv.models.compiled_layers import compile_layers
 
 LAYERDROP = ["--encoder-layerdrop", "0.5", "--encoder-layers", "4"]
 # Memory-efficient fp16 takes no SGD; Adam with this eps is gradient descent with a rate of 0.5.

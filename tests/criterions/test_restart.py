@@ -185,7 +185,7 @@ def test_a_new_run_doesnt_inherit_the_record_and_the_hours(data: Path, saved: Pa
     for more, expected in (([], 1), (["--reset-optimizer"], 0)):
         run = freelb(data, tmp_path, *more)
         load(run, tmp_path)
-        assert len(run.criterion.extra_state()) == 1 + 2 * expected  # the digests of the data are its own
+        assert len(run.trainer.extra_state()) == 1 + 2 * expected  # the digests of the data are its own
         assert run.trainer.cumulative_training_time() // 7200 == expected
 
 
@@ -206,7 +206,7 @@ def test_scores_that_new_ones_cant_be_compared_with_are_dropped(
     state = torch.load(saved / "checkpoint_last.pt")
     state["extra_state"].update(best=0.1, patience={"best": 0.1, "num_runs": 1})
     run = freelb(data, saved, *more)
-    check_restart(state, run.trainer, True, run.criterion.extra_state()["data"])
+    check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
     assert [name in state["extra_state"] for name in ("best", "patience")] == [kept, kept]
 
 
@@ -373,7 +373,7 @@ def test_a_converted_position_may_be_past_the_end(
     state["extra_state"]["train_iterator"] = position
     OmegaConf.set_struct(run.cfg, False)
     run.cfg.dataset.update(options)
-    check_restart(state, run.trainer, True, run.criterion.extra_state()["data"])
+    check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
     assert (position["version"], position["iterations_in_epoch"]) == (version, done)
 
 

@@ -31,7 +31,6 @@ from criterions.restated import (
     predictions,
 )
 from criterions.test_vat import FP16, built, start_of, vat_options
-from fairseq_adv.criterions.method import Method
 
 ROWS = [0, 1, 2, 3]
 EMA = ["--store-ema", "--ema-decay", "0.9"]
@@ -170,29 +169,6 @@ def test_each_weight_is_averaged_once_also_over_a_restart(
             assert (found[name] - value).abs().max() <= 4e-7, name
             assert torch.equal(extra["ema"][name], found[name].to(after[0][name].dtype).float()), name
     assert tensors(files[True]) == tensors(files[False])
-
-
-def test_a_run_of_version_0_2_0_is_told_what_changes(
-    tmp_path: Path,
-    folders: dict[str, Path],
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Once: the checkpoints that this version writes are read without a word."""
-    args = train_args(folders["masked_lm"], tmp_path, "freelb", *EMA, "--lr", "0.05", task="masked_lm")
-    last = tmp_path / "checkpoint_last.pt"
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "averages_tied_weights_once", False)
-        earlier = build(args)
-        patch.setattr(Method, "freezes_inference_copies", False)  # so that they are saved
-        save(earlier, last)
-    for told in (True, False):
-        run = build(args)
-        caplog.clear()
-        run.trainer.load_checkpoint(str(last))
-        lines = [record.getMessage() for record in caplog.records if "decayed twice" in record.getMessage()]
-        assert [f"({OUTPUT} = {EMBEDDINGS})" in line for line in lines] == ([True] if told else [])
-        save(run, last)
 
 
 @pytest.mark.parametrize("new_run", [True, slow(False)], ids=["new-run", "resumed"])

@@ -39,9 +39,7 @@ from criterions.restated import (
     run_of,
     uniform_noise,
 )
-from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.token_table import TokenTable
-from fairseq_adv.data.errors import DataError
 
 SGD = ["--optimizer", "sgd", "--lr", "0"]  # the weights stay, the table moves
 RELEASED = ["--tavat-variant", "released"]
@@ -240,26 +238,6 @@ def test_a_checkpoint_has_the_table_for_the_run_that_goes_on_and_a_new_run_has_i
         assert torch.equal(tables[-1], first) is bool(start)
     kept = torch.load(save / "checkpoint_last.pt")["last_optimizer_state"]["param_groups"][0]["tavat_table"]
     assert torch.equal(tables[0], kept)
-
-
-def test_a_run_of_version_0_2_0_goes_on_with_its_variant(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What it called paper is joint now."""
-    path = tmp_path / "checkpoint_last.pt"
-    earlier = build(train_args(data, tmp_path, "tavat", *SGD, *options()))
-    update(earlier, batch(earlier, ROWS), 0)
-    earlier.trainer.cfg.criterion.tavat_variant = "paper"
-    earlier.trainer.consolidate_optimizer()
-    with monkeypatch.context() as patch:
-        patch.setattr(Method, "freezes_inference_copies", False)  # so that they are saved
-        earlier.trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}, "val_loss": None})
-    run = build(train_args(data, tmp_path, "tavat", *SGD, *options()))
-    run.trainer.load_checkpoint(str(path))
-    assert torch.equal(table_of(run), table_of(earlier))
-    run = build(train_args(data, tmp_path, "tavat", *SGD, *options(), *PAPER))
-    with pytest.raises(DataError, match="--tavat-variant: joint -> paper"):
-        run.trainer.load_checkpoint(str(path))
 
 
 STOCK = """

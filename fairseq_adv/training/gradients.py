@@ -1,4 +1,14 @@
-"""What fairseq's optimizers do to all gradients and weights, in a few operations."""
+"""Copies, scales and measures the gradients of all weights together, and reads their norm once.
+
+fairseq/optim/fp16_optimizer.py, lines 105 to 170 and 226, and fairseq_optimizer.py, lines 102 to 112, start
+an operation for each weight: to copy gradients to fp32 and weights back, to clear, multiply and measure
+gradients. With 12 layers these are 400 operations of an update in fp16, 1000 in bf16, and on a GPU small
+operations take as long as their start. torch has operations for lists of tensors. Each tensor gets the same
+values as before; only on a GPU the norm may differ in its last digits, since it is summed in another order.
+
+fairseq/optim/dynamic_loss_scaler.py, line 44, and fairseq/trainer.py, lines 940 and 1491, each read the norm
+from the GPU; here it is moved to the host once.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +20,19 @@ import torch
 from fairseq.optim import FairseqOptimizer
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer
-from fairseq.trainer import Trainer
 from torch import Tensor, nn
 
-from fairseq_adv.fairseq_patches.replace import Plain, replace
-
-HAS_COPY = hasattr(torch, "_foreach_copy_")  # from torch 2.1 on
+from fairseq_adv.fairseq_patches.replace import Plain
 
 
-def handle_gradients_together() -> None:
-    """Copies, scales and measures the gradients of all weights together, and reads their norm once.
+def handle_together(optimizer: Any) -> None:
+    """Replaces methods of this optimizer, and of the one in fp32 that it may wrap.
 
-    fairseq/optim/fp16_optimizer.py, lines 105 to 170 and 226, and fairseq_optimizer.py, lines 102 to 112,
-    start an operation for each weight: to copy gradients to fp32 and weights back, to clear, multiply and
-    measure gradients. With 12 layers these are 400 operations of an update in fp16, 1000 in bf16, and on a
-    GPU small operations take as long as their start. torch has operations for lists of tensors. Each tensor
-    gets the same values as before; only on a GPU the norm may differ in its last digits, since it is summed
-    in another order.
-
-    fairseq/optim/dynamic_loss_scaler.py, line 44, and fairseq/trainer.py, lines 940 and 1491, each read the
-    norm from the GPU; here it is moved to the host once.
-
-    A criterion asks for this with ``handles_gradients_together = True``; for all others nothing changes, nor
-    with a torch before 2.1, which has not all of these operations.
+    An optimizer that has its own method, as BMUF, keeps it.
     """
-    if HAS_COPY:
-        replace(Trainer, "_build_optimizer", _build_optimizer)
-
-
-def _build_optimizer(plain: Plain, self: Trainer) -> None:
-    plain(self)
-    if getattr(self.get_criterion(), "handles_gradients_together", False):
-        _adapt(self._optimizer)
-
-
-def _adapt(optimizer: Any) -> None:
-    """Replaces methods of this optimizer, and of the one in fp32 that it may wrap."""
     inner = getattr(optimizer, "fp32_optimizer", optimizer)
     for name, function in _OF_FP32.items():
-        if getattr(type(inner), name) is getattr(FairseqOptimizer, name):  # not one of its own, as BMUF has
+        if getattr(type(inner), name) is getattr(FairseqOptimizer, name):
             setattr(inner, name, partial(function, inner, getattr(inner, name)))
     if isinstance(optimizer, AMPOptimizer):  # the trainer calls its own, which goes around the inner one's
         optimizer.multiply_grads = partial(_multiply, optimizer, optimizer.multiply_grads)

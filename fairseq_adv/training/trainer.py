@@ -1,0 +1,362 @@
+"""fairseq's trainer, ours: what an update, a checkpoint and a restart do besides fairseq's.
+
+Read it beside fairseq/trainer.py, whose order the methods have. :mod:`fairseq_adv.plugin` puts
+:class:`Trainer` in the place of fairseq's, for every run. What changes an update is in
+:class:`AdversarialTrainer`, which the run gets if its criterion is a :class:`Method`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import fairseq.trainer
+from fairseq import checkpoint_utils
+from fairseq.data.iterators import EpochBatchIterator
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging.meters import MetersDict
+from torch import nn
+
+from fairseq_adv.criterions.method import Method, UpdateLog
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.rows_dataset import check_validation_tokens
+from fairseq_adv.fairseq_patches.data_loading import WholeEpochs
+from fairseq_adv.fairseq_patches.extra_weights import inference_copies, is_inference_copy
+from fairseq_adv.fairseq_patches.gpu_waits import keep_originals
+from fairseq_adv.fairseq_patches.mixed_precision import (
+    load_loss_scale,
+    load_master_weights,
+    loss_scale_state,
+    master_weights,
+)
+from fairseq_adv.fairseq_patches.replace import patch_loop
+from fairseq_adv.fairseq_patches.run_options import check_run
+from fairseq_adv.fairseq_patches.signals import Stop
+from fairseq_adv.fairseq_patches.training_loop import patience
+from fairseq_adv.fairseq_patches.workers import end_all, end_together
+from fairseq_adv.models.compiled_layers import check_compile, compile_layers
+from fairseq_adv.tasks.tokenizer_task import TokenizerTask
+from fairseq_adv.training.average import average_tied_weights_once
+from fairseq_adv.training.data_digest import digests_of
+from fairseq_adv.training.first_head import prepare_head, tell_of_head
+from fairseq_adv.training.gradients import handle_together
+from fairseq_adv.training.kept_layers import kept_layers, number_as_before
+from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
+from fairseq_adv.training.restart import (
+    DATA,
+    RECORD,
+    check_restart,
+    check_start,
+    follow_precision,
+    use_new_options,
+)
+from fairseq_adv_compat.checkpoints import Refused
+
+# In a checkpoint's extra_state.
+FIRST_UPDATE = "first_update"  # its losses
+_LOSS_SCALE, _RETRIES, _MASTERS = "loss_scaler", "amp_retries", "fp32_weights"
+
+
+class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
+    """The trainer of every run for which the plug-in is loaded; a run's updates are fairseq's.
+
+    Created with a criterion of ours, it is an :class:`AdversarialTrainer`, also if it is a subclass.
+    """
+
+    def __new__(cls, cfg: Any, task: Any, model: Any, criterion: Any, *_: Any, **__: Any) -> Trainer:
+        kind: type[Trainer] = cls
+        if isinstance(criterion, Method) and not issubclass(cls, AdversarialTrainer):
+            kind = AdversarialTrainer if cls is Trainer else type(cls.__name__, (cls, AdversarialTrainer), {})
+        found: Trainer = super().__new__(kind)
+        return found
+
+    def __init__(self, cfg: Any, task: Any, model: Any, criterion: Any, *rest: Any, **more: Any) -> None:
+        super().__init__(cfg, task, model, criterion, *rest, **more)
+        patch_loop()
+
+    def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
+        """With what ``--patience`` has counted."""
+        if self.cfg.checkpoint.patience > 0:
+            extra_state = {**extra_state, **patience()}
+        super().save_checkpoint(filename, extra_state)
+
+    def remark(self, meters: MetersDict) -> str:
+        """What the last line of the log should tell about the run; "": nothing.
+
+        Args:
+            meters: those of the last epoch.
+        """
+        return ""
+
+    def _aggregate_logging_outputs(self, logging_outputs: Any, *stats: Any, ignore: bool = False) -> Any:
+        """A signal to one worker reaches the others through the sums that all exchange in each update."""
+        outputs, sums = super()._aggregate_logging_outputs(logging_outputs, *stats, Stop.sent, ignore=ignore)
+        *sums, Stop.all_sent = sums
+        return outputs, sums
+
+
+class AdversarialTrainer(Trainer):
+    """The trainer of a run whose criterion is a :class:`Method`.
+
+    Attributes:
+        method: the criterion.
+        precision: ``--precision``.
+        changes: those of options that the user agreed to, from a checkpoint to the next.
+
+    Raises:
+        DataError: an option has a value that it can't have, or is impossible with another one; the checkpoint
+            to start from does not exist; or the task can't join splits.
+    """
+
+    def __init__(
+        self, cfg: Any, task: Any, model: nn.Module, criterion: Method, *rest: Any, **more: Any
+    ) -> None:
+        check_run(cfg)  # of a program that calls the trainer itself; fairseq-train has done it
+        check_start(cfg.checkpoint)
+        if cfg.dataset.combine_valid_subsets and isinstance(task, TokenizerTask):
+            raise DataError(
+                "--combine-valid-subsets: only binarised splits can be joined. Name those to validate on: "
+                "--valid-subset valid,valid1"
+            )
+        check_validation_tokens(task.datasets, cfg.dataset)
+        self.method = criterion
+        self._data = digests_of(task, cfg.dataset)
+        self._head_told = ""
+        self.changes: list[Any] = []
+        self.precision = PrecisionOption(criterion.cfg.precision)
+        self.precision.begin(cfg.common)
+        # fairseq trains these copies, although they get no gradient: in RoBERTa-large 302M parameters in
+        # addition to 355M, each with an fp32 copy, two moments of Adam, and zeros in every all-reduce.
+        for copy in inference_copies(model):
+            copy.requires_grad_(False)
+        criterion.begin_run(cfg, model)
+        if criterion.cfg.compile:
+            check_compile(criterion.cfg)
+            compile_layers(model)
+        super().__init__(cfg, task, model, criterion, *rest, **more)
+
+    def _build_ema(self) -> None:
+        super()._build_ema()
+        if self._ema is not None:
+            average_tied_weights_once(self._ema)
+
+    def _build_optimizer(self) -> None:
+        """Once a checkpoint has been read."""
+        self.precision.decide(self)
+        super()._build_optimizer()
+        handle_together(self._optimizer)
+
+    def consolidate_optimizer(self) -> None:
+        """Called before a checkpoint is written; if gradients are not finite, before ``crash.pt``.
+
+        For such a gradient (line 963), and when the loss scale of half precision has reached its minimum,
+        fairseq writes that file, as large as a checkpoint, and repeats the update with its NanDetector, which
+        ends in a StopIteration of torch 2. What recovers, recovers as before.
+        """
+        error = sys.exc_info()[1]
+        if isinstance(error, FloatingPointError) and not self._differs_between_workers():
+            self._stop(self.get_num_updates() + 1, is_scale="loss scale" in str(error))
+        super().consolidate_optimizer()
+
+    def _differs_between_workers(self) -> bool:
+        """Whether the error is another one: finite gradients that should be the same on all workers."""
+        norms = self._grad_norm_buf
+        return norms is not None and bool(norms.isfinite().all() and (norms != norms[0]).any())
+
+    def _stop(self, update: int, is_scale: bool = False) -> None:
+        """Ends all workers with one line: the update, what was not finite, and the fix.
+
+        Not with ``LOGLEVEL=DEBUG``, which asks for fairseq's own dump.
+        """
+        if os.environ.get("LOGLEVEL", "").upper() == "DEBUG":
+            return
+        log, saving = self.cfg.common.log_file, self.cfg.checkpoint
+        last = os.path.join(saving.save_dir, "checkpoint_last.pt")
+        reason = self.method.reason_not_finite(self, is_scale)
+        text = f"update {update}: {reason} Earlier losses are in {log or 'the log above'}."
+        if saving.restore_file == "checkpoint_last.pt" and os.path.isfile(last):
+            text += f" {last} was written before that: the same command would resume from it."
+        end_all(text, self, status=1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Without fairseq's copies of weights for inference.
+
+        What a checkpoint holds in them depends on when the run last loaded one: the files of a restarted and
+        an uninterrupted run differed.
+        """
+        state: dict[str, Any] = super().state_dict()
+        extra = state["extra_state"]
+        for part, key in ((state, "model"), (extra, "ema"), (extra, "ema_fp32_params")):
+            if key in part:
+                weights = part[key]
+                part[key] = {n: w for n, w in weights.items() if not is_inference_copy(n, weights)}
+        return state
+
+    def extra_state(self) -> dict[str, Any]:
+        """What is added to a checkpoint's ``extra_state`` for the next start."""
+        kept = {RECORD: self.changes, FIRST_UPDATE: self.method.first_losses}
+        return {**{key: value for key, value in kept.items() if value}, DATA: self._data}
+
+    def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
+        """Also with what half precision needs: fairseq keeps the weights as rounded."""
+        own: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(self.optimizer)}
+        if hasattr(self, "_amp_retries"):  # which fairseq counts across updates
+            own[_RETRIES] = self._amp_retries
+        masters = [one.detach().cpu() for one in master_weights(self.optimizer)]
+        if masters and not self.cfg.checkpoint.no_save_optimizer_state:  # without it no run can be resumed
+            own[_MASTERS] = masters
+        super().save_checkpoint(filename, {**extra_state, **own, **self.extra_state()})
+
+    def load_checkpoint(
+        self, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
+        optimizer_overrides: dict[str, Any] | None = None, reset_meters: bool = False,
+    ) -> Any:  # fmt: skip
+        """As fairseq's, with :meth:`_read` between reading the file and loading the model.
+
+        Raises:
+            DataError: see :meth:`_read`.
+        """
+        options = (reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
+        with self._reading(reset_optimizer):
+            extra = super().load_checkpoint(filename, *options)
+        masters = extra.pop(_MASTERS, None) if extra else None  # the caller keeps the rest
+        if extra and not reset_optimizer:
+            load_loss_scale(self.optimizer, extra.get(_LOSS_SCALE))
+            if hasattr(self, "_amp_retries") and isinstance(extra.get(_RETRIES), int):
+                self._amp_retries = extra[_RETRIES]
+            load_master_weights(self.optimizer, masters)
+        refuse_fp16_without_gpu(self)
+        allow_tf32(self)
+        use_new_options(extra, self, optimizer_overrides)
+        tell_of_head(self, None if extra is None else self._head_told)
+        changes, losses = ((extra or {}).get(name) for name in (RECORD, FIRST_UPDATE))
+        self.changes = changes if isinstance(changes, list) else []
+        self.method.first_losses = losses if isinstance(losses, dict) else {}
+        return extra
+
+    @contextmanager
+    def _reading(self, reset_optimizer: bool) -> Iterator[None]:
+        """In the block, :meth:`_read` changes what fairseq reads.
+
+        Line 448: only rank 0 reads the file; the others wait for its contents. If they are refused, all
+        workers end together.
+        """
+        load, broadcast = checkpoint_utils.load_checkpoint_to_cpu, distributed_utils.broadcast_object
+        has_read = False
+
+        def load_and_change(*args: Any, **kwargs: Any) -> dict[str, Any]:
+            nonlocal has_read
+            has_read, refused = True, ""
+            state: dict[str, Any] = {}
+            try:
+                state = load(*args, **kwargs)
+                self._read(state, reset_optimizer)
+            except (DataError, Refused) as error:
+                refused = str(error)
+            end_together(refused, self)
+            return state
+
+        def wait_and_broadcast(*args: Any, **kwargs: Any) -> Any:
+            nonlocal has_read
+            if not has_read:
+                has_read = True
+                end_together("", self)
+            return broadcast(*args, **kwargs)
+
+        with mock.patch.object(checkpoint_utils, "load_checkpoint_to_cpu", load_and_change), \
+                mock.patch.object(distributed_utils, "broadcast_object", wait_and_broadcast):  # fmt: skip
+            yield
+
+    def _read(self, state: dict[str, Any], reset_optimizer: bool) -> None:
+        """Changes the contents of a checkpoint before they are used.
+
+        Args:
+            state: the contents; changed in place.
+            reset_optimizer: a new run starts (``--finetune-from-model``, ``--reset-optimizer``). Otherwise
+                the checkpoint's run resumes.
+
+        Raises:
+            DataError: options, data (see :mod:`fairseq_adv.training.restart`) or the order of the classes
+                (:mod:`fairseq_adv.training.first_head`) have changed, or there is ``--fp16`` without a GPU.
+        """
+        refuse_fp16_without_gpu(self)  # before fairseq loads the state of an optimizer
+        number_as_before(state, self)
+        self._head_told = prepare_head(state, self, reset_optimizer)
+        if reset_optimizer:
+            # --stop-time-hours counts from now on.
+            for name in (RECORD, FIRST_UPDATE, "previous_training_time"):
+                (state.get("extra_state") or {}).pop(name, None)
+        else:
+            follow_precision(state, self, self.precision)
+            check_restart(state, self, self.method.cfg.allow_changed_options, self._data)
+        if reset_optimizer or not state.get("criterion"):  # a new run has new weights of the criterion
+            state["criterion"] = self.method.state_dict()
+        extra = state.get("extra_state")
+        if self.cfg.ema.store_ema and isinstance(extra, dict) and (reset_optimizer or "ema" not in extra):
+            # A new run's average starts from its initial weights, not from an earlier run's average. fairseq
+            # intends this for checkpoints without an average, too, but by then it has deleted the weights
+            # (lines 572 and 649), and fails with `KeyError: 'model'`.
+            extra["ema"] = kept_layers(state["model"], self)
+            extra.pop("ema_fp32_params", None)
+
+    def get_train_iterator(self, epoch: int, *rest: Any, **options: Any) -> Any:
+        iterator = super().get_train_iterator(epoch, *rest, **options)
+        if type(iterator) is EpochBatchIterator:
+            iterator.__class__ = WholeEpochs
+        return iterator
+
+    def train_step(self, samples: Any, raise_oom: bool = False) -> UpdateLog:
+        """An update, or several for a method that replays its mini-batches.
+
+        Ends the run if the loss is not finite although the gradient is, which fairseq only logs. With
+        ``--amp``, fairseq calls this method within itself to repeat an update after an overflow.
+        """
+
+        def update() -> UpdateLog:
+            log: UpdateLog = super(AdversarialTrainer, self).train_step(samples, raise_oom)
+            if log is not None and not math.isfinite(log.get("loss", 0.0)):
+                self._stop(self.get_num_updates())
+            return log
+
+        return self.method.replay_group(self, samples, update)
+
+    def remark(self, meters: MetersDict) -> str:
+        return self.method.remark(self, meters)
+
+    def _prepare_sample(self, sample: Any, is_dummy: bool = False) -> tuple[Any, bool]:
+        """The tensors that are moved to a GPU keep their originals on the host."""
+        moved, is_without_gradient = super()._prepare_sample(sample, is_dummy)
+        if isinstance(sample, dict):
+            keep_originals(sample, moved)
+        return moved, is_without_gradient
+
+    def _aggregate_logging_outputs(self, logging_outputs: Any, *stats: Any, ignore: bool = False) -> Any:
+        """The sums over the workers tell every worker what was not finite on one of them."""
+        outputs, sums = super()._aggregate_logging_outputs(logging_outputs, *stats, ignore=ignore)
+        if self.model.training:
+            self.method.update_logs = outputs
+        return outputs, sums
+
+    def _fast_stat_sync_sum(
+        self, logging_outputs: list[dict[str, Any]], *stats: Any, ignore: bool = False
+    ) -> Any:
+        """A worker that ran out of memory logs zeros.
+
+        Line 1411: it has no logs of its update and sums fewer numbers over the workers than the others, which
+        then hang or mix them up. It has to contribute zeros where the others contribute their logs. Not in
+        validation, where an error ends the run.
+        """
+        if not logging_outputs and self.model.training:
+            log = self.method.zeros()
+            if log is None:
+                raise RuntimeError(
+                    "out of memory in this worker's first update, and fairseq can only recover after one "
+                    "update. Make the mini-batches smaller (--batch-size, --max-tokens, --max-positions)"
+                )
+            logging_outputs, ignore = [log], True  # zeros with the same keys and types
+        return super()._fast_stat_sync_sum(logging_outputs, *stats, ignore=ignore)

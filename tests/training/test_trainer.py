@@ -1,0 +1,189 @@
+"""Each run that the plug-in starts has our trainer; one with a criterion of others trains as in fairseq's."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import fairseq.trainer
+import pytest
+import torch
+from fairseq.models import distributed_fairseq_model
+from support import (
+    ADVERSARIAL,
+    PLUGIN,
+    assembled,
+    batch,
+    build,
+    command,
+    launched,
+    on_two_workers,
+    run_command,
+    tensors,
+    train_args,
+    verb,
+    write_task,
+)
+
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches.extra_weights import COPIES
+from fairseq_adv.training.trainer import AdversarialTrainer, Trainer
+
+YAML = """
+common: {{cpu: true, user_dir: {plugin}}}
+task: {{_name: sentence_prediction, data: {data}, num_classes: 2, init_token: 0, max_positions: 16}}
+criterion: {{_name: freelb}}
+model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_ffn_embed_dim: 16,
+  encoder_attention_heads: 2, max_positions: 16}}
+dataset: {{batch_size: 4, num_workers: 0}}
+optimizer: {{_name: adam}}
+optimization: {{max_update: 1, lr: [0.01]}}
+lr_scheduler: {{_name: fixed}}
+checkpoint: {{save_dir: {save}}}
+"""
+STARTS = [
+    "fairseq-train",
+    "python -m fairseq_cli.train",
+    "torchrun",
+    "fairseq-adv train",
+    "fairseq-hydra-train",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+def start(name: str, data: Path, save: Path) -> list[str]:
+    words = train_args(data, save, "freelb", *ADVERSARIAL, "--max-update", "1")
+    if name == "fairseq-hydra-train":
+        (save.parent / "run.yaml").write_text(YAML.format(plugin=PLUGIN, data=data, save=save))
+        where = ["--config-dir", str(save.parent), f"hydra.run.dir={save.parent / 'out'}"]
+        return [command(name), *where, "--config-name", "run"]
+    return {
+        "fairseq-train": [command(name), *words],
+        "python -m fairseq_cli.train": [sys.executable, "-m", "fairseq_cli.train", *words],
+        "torchrun": launched([command("fairseq-train"), *words], 2),
+        "fairseq-adv train": [*verb("train"), *words],
+    }[name]
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_each_way_to_start_a_run_has_our_trainer(data: Path, tmp_path: Path, name: str) -> None:
+    """Its checkpoint has what our trainer adds to fairseq's, and has not what it leaves out."""
+    done = run_command(*start(name, data, tmp_path / "save"))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
+    assert {"data", "first_update"} <= state["extra_state"].keys()
+    assert not any(weight.split(".")[-1] in COPIES for weight in state["model"])
+    again = run_command(
+        *start(name, data, tmp_path / "save")
+    )  # the loop of fairseq_cli.train is adapted, too
+    log = (tmp_path / "out" / "hydra_train.log").read_text() if "hydra" in name else again.stdout
+    assert "nothing left to do after update 1: --max-update 1 is reached" in log
+
+
+@pytest.mark.parametrize("backend", ["legacy_ddp", "no_c10d", "pytorch_ddp", "c10d"])
+def test_two_workers_make_the_update_of_both_mini_batches(data: Path, tmp_path: Path, backend: str) -> None:
+    """With torch's DDP, to which fairseq gives the number of a GPU, without that number."""
+    words = train_args(data, None, "freelb", *ADVERSARIAL, "--optimizer", "sgd", "--lr", "0.1")
+    two = ["--distributed-world-size", "2", "--distributed-no-spawn", "--distributed-backend", "gloo"]
+    on_two_workers(_worker, [*words, *two, "--ddp-backend", backend, "--find-unused-parameters"], tmp_path)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    run = build(words)
+    run.trainer.train_step([batch(run, [0, 1]), batch(run, [2, 3])])
+    for name, weight in run.model.named_parameters():
+        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(first[name], weight.detach(), rtol=0, atol=1e-6)
+
+
+def _worker(rank: int, words: list[str], out: Path) -> None:
+    plain: Any = distributed_fairseq_model.DistributedDataParallel
+    distributed_fairseq_model.DistributedDataParallel = lambda device_ids, output_device, **o: plain(**o)
+    run = build(words)
+    assert isinstance(run.trainer, AdversarialTrainer)
+    run.trainer.begin_epoch(1)
+    run.trainer.train_step([batch(run, [[0, 1], [2, 3]][rank])])
+    torch.save({name: weight.detach() for name, weight in run.model.named_parameters()}, out / f"{rank}.pt")
+
+
+def test_a_run_with_fairseqs_own_criterion_is_as_without_the_plugin(data: Path, tmp_path: Path) -> None:
+    """All tensors of its checkpoints, average and copies included: an epoch, and another after a restart."""
+    args = train_args(
+        data, None, "sentence_prediction", "--dropout", "0.1", "--store-ema", "--clip-norm", "1"
+    )
+    del args[args.index("--no-save")]
+    place = args.index("--user-dir")
+    without = [*args[:place], *args[place + 2 :]]
+    for name, words in (("with", args), ("without", without)):
+        for epochs in ("1", "2"):
+            done = run_command(
+                command("fairseq-train"), *words, "--save-dir", str(tmp_path / name), "--max-epoch", epochs
+            )
+            assert done.returncode == 0, done.stderr[-2000:]
+    ours, plain = (tensors(tmp_path / name / "checkpoint_last.pt") for name in ("with", "without"))
+    assert ours == plain and any("ema" in place for place in plain)
+
+
+def test_the_trainer_follows_the_criterion(data: Path) -> None:
+    assert fairseq.trainer.Trainer is Trainer
+    for criterion, kind in (("sentence_prediction", Trainer), ("freelb", AdversarialTrainer)):
+        assert type(build(train_args(data, None, criterion)).trainer) is kind
+
+
+def test_a_subclass_of_a_user_is_adversarial_too(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it overrides comes first."""
+    called = []
+
+    class Own(fairseq.trainer.Trainer):  # type: ignore[misc]
+        def train_step(self, samples: Any, raise_oom: bool = False) -> Any:
+            called.append(len(samples))
+            return super().train_step(samples, raise_oom)
+
+    updated = []
+    cfg = build(train_args(data, None, "freeat", *ADVERSARIAL, "--lr", "0.1")).cfg
+    for kind in (Trainer, Own):
+        monkeypatch.setattr("support.Trainer", kind)
+        run = assembled(cfg)
+        run.trainer.train_step([batch(run, [0, 1])])
+        assert isinstance(run.trainer, (kind, AdversarialTrainer)) and run.trainer.get_num_updates() == 3
+        updated.append({name: weight.detach() for name, weight in run.model.named_parameters()})
+    assert called == [1] and all(torch.equal(updated[1][name], one) for name, one in updated[0].items())
+
+
+BEFORE_THE_PLUGIN = """
+import sys, fairseq_cli.train, fairseq.trainer
+class Own(fairseq.trainer.Trainer):
+    pass
+fairseq_cli.train.Trainer = Own
+sys.argv[0] = "fairseq-train"
+fairseq_cli.train.cli_main()
+"""
+
+
+@pytest.mark.parametrize(("criterion", "code"), [("freelb", 1), ("sentence_prediction", 0)])
+def test_a_subclass_made_before_the_plugin_was_loaded_trains_criterions_of_others_alone(
+    data: Path, tmp_path: Path, criterion: str, code: int
+) -> None:
+    args = train_args(data, tmp_path, criterion, "--max-update", "1")
+    done = run_command(sys.executable, "-c", BEFORE_THE_PLUGIN, *args)
+    assert done.returncode == code, done.stderr[-2000:]
+    if code:
+        assert "Traceback" not in done.stderr
+        assert done.stderr.splitlines()[-1].startswith("error: --criterion freelb in fairseq's own trainer: ")
+
+
+def test_finite_gradients_that_differ_between_workers_are_another_error(data: Path) -> None:
+    """fairseq compares their norms on GPUs; NaN is unlike NaN too."""
+    run = build(train_args(data, None, "standard"))
+    for norms, is_divergence in (([1.0, 2.0], False), ([1.0, math.nan], True)):
+        run.trainer._grad_norm_buf = torch.tensor(norms)
+        try:
+            raise FloatingPointError("Fatal error: gradients are inconsistent between workers.")
+        except FloatingPointError:
+            with pytest.raises(DataError) if is_divergence else contextlib.nullcontext():
+                run.trainer.consolidate_optimizer()
