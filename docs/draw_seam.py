@@ -32,20 +32,19 @@ LANES = (
 CALLS = {
     ("fairseq_adv/criterions/method.py", "train_step"): ("task.train_step(…)", "bound once"),
     ("fairseq_adv/criterions/freelb.py", "adversarial_step"): ("adversarial_step(batch)", ""),
-    ("fairseq_adv/perturbation/dropout.py", "__enter__"): ("with replay:", "one set of dropout masks"),
-    ("fairseq_adv/perturbation/embeddings.py", "applied"): ("with delta.applied():", "puts the hook on"),
+    ("fairseq_adv/perturbation/passes.py", "loss"): ("each.loss()", "one set of dropout masks"),
     ("fairseq_adv/objectives/sentence_prediction.py", "predict"): ("objective.predict(…)", ""),
     ("fairseq/models/roberta/model.py", "forward"): ("model(…)", ""),
     ("fairseq_adv/perturbation/embeddings.py", "add_delta"): ("hook", "X + δ"),
     ("fairseq_adv/objectives/sentence_prediction.py", "loss"): ("objective.loss(…)", ""),
-    ("fairseq/optim/fairseq_optimizer.py", "backward"): ("optimizer.backward(loss / K)", ""),
+    ("fairseq_adv/perturbation/passes.py", "backward"): ("each.backward(loss / K)", ""),
+    ("fairseq/optim/fairseq_optimizer.py", "backward"): ("optimizer.backward(…)", ""),
     ("fairseq_adv/perturbation/embeddings.py", "ascend"): ("delta.ascend(α)", "a step uphill, projected"),
     ("fairseq/optim/fairseq_optimizer.py", "step"): ("optimizer.step()", "one for all passes"),
 }
 WITHIN_A_LANE = {"adversarial_step", "step"}  # drawn where caller and function share a lane
 SEAM = ("fairseq_adv/criterions/method.py", "train_step")
-FIRST_OF_A_PASS = ("fairseq_adv/perturbation/dropout.py", "__enter__")
-HOOK = ("fairseq_adv/perturbation/embeddings.py", "applied")
+FIRST_OF_A_PASS = ("fairseq_adv/perturbation/passes.py", "loss")
 
 Function = tuple[str, str]  # file, name
 CENTRES = (95, 345, 575, 735, 905)
@@ -160,13 +159,8 @@ def drawn(arrows: list[Arrow]) -> str:
             f'font-family="{MONO}">{folder}</text><text x="{CENTRES[lane]}" y="73" font-size="10.5">'
             f"{escape(names)}</text></g>",
         ]
-    hooked = False
     for row, arrow in enumerate(arrows):
         code, note = CALLS[arrow.function]
-        if arrow.function == HOOK:
-            hooked = not hooked
-            if not hooked:
-                code, note = "end of with", "takes the hook off"
         if arrow.returns:
             code, note = "loss, sample size, log", ""
         behind = BAND if starts[0] <= row < end else "#ffffff"

@@ -233,14 +233,14 @@ class FloodSearch:
         assert self.probe is not None  # for mypy: an epoch has started
         optimizer.zero_grad()  # the update is done; otherwise the probe would add to its gradients
         with fast_products(optimizer, next(model.parameters())):
-            found = self.probe.measure(
+            measured = self.probe.measure(
                 model, loss_scale=loss_scale(optimizer), autocast=isinstance(optimizer, AMPOptimizer)
             )
         mean_loss = self.level.mean_loss()
-        watched = found.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # unused if b is given
+        watched = measured.cosine.get(str(self.cfg.flood_crossing_group), math.nan)  # unused if b is given
         crossing = self.level.measured(update, watched)
         self.level.keep_logged({
-            **{f"accordance_{group}": cosine for group, cosine in found.cosine.items()},
+            **{f"accordance_{group}": cosine for group, cosine in measured.cosine.items()},
             "accordance_loss_nats": mean_loss,
             "accordance_update": update,
             "accordance_measurements": self.level.measurements,

@@ -101,8 +101,8 @@ class AccordanceProbe:
                 words.append(sample["net_input"]["src_tokens"].unique())
                 if number % workers() == rank():
                     parts = [(index, objective.of_class(sample, index)) for index in range(self.classes)]
-                    there = [(index, part) for index, part in parts if part is not None]
-                    self._mine.append(_Batch(number, there))
+                    present = [(index, part) for index, part in parts if part is not None]
+                    self._mine.append(_Batch(number, present))
         self._words: Tensor = torch.cat(words).unique()  # type: ignore[no-untyped-call]
 
     def measure(self, model: nn.Module, *, loss_scale: float = 1.0, autocast: bool = False) -> Accordance:

@@ -78,12 +78,12 @@ class AccordanceSums:
         device = self._parameters[0].device
         counts = [self._within, self._pairs_within, *self._batches_with]
         reduced = torch.tensor(counts, dtype=torch.float64, device=device)
-        there = torch.tensor([[s is not None for s in sums] for sums in self._sums], device=device).int()
+        exists = torch.tensor([[s is not None for s in sums] for sums in self._sums], device=device).int()
         all_reduce(reduced)
-        all_reduce(there)
+        all_reduce(exists)
         self._within, self._pairs_within = float(reduced[0]), int(reduced[1])
         self._batches_with = [int(count) for count in reduced[2:]]
-        for sums, row in zip(self._sums, there.tolist()):
+        for sums, row in zip(self._sums, exists.tolist()):
             for n, workers in enumerate(row):
                 if workers:
                     kept = sums[n]
@@ -194,11 +194,11 @@ def products(left: Gradients, right: Gradients) -> list[float]:
             for x, y in zip(torch.split(a.reshape(-1), _PART), torch.split(b.reshape(-1), _PART)):
                 parts.append(torch.dot(x.to(precision), y.to(precision)))
                 owners.append(n)
-    found = [0.0] * len(left)
+    totals = [0.0] * len(left)
     # Transferred together, to wait for a GPU only once.
     for n, value in zip(owners, torch.stack(parts).tolist() if parts else []):
-        found[n] += value
-    return found
+        totals[n] += value
+    return totals
 
 
 _PART = 2**17  # with 2**20 numbers, BLAS has an error of 8e-6 on some processors

@@ -136,10 +136,10 @@ def _check_start(options: TrainOptions, weights: Path) -> None:
 
 
 def _fill_method(options: TrainOptions, method: type[Method]) -> None:
-    sizes = TrainOptions(method.train_sizes.split()).given
+    sizes = TrainOptions(method.suggested_options.split()).given
     given = [size for size in sizes if not size.endswith("-relative")]
     options.fill(sizes, unless=(*given, "--adv-norm-type"))
-    options.fill(TrainOptions(method.train_options.split()).given)
+    options.fill(TrainOptions(method.further_options.split()).given)
     options.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
 
 
@@ -209,7 +209,7 @@ def _fill_schedule(
     if _updates_per_batch(options, method) > 1 and "--max-epoch" in options.filled:
         # So that it costs as much as the three epochs of another method.
         options.fill({"--max-update": str(_updates(options, kind, folders, workers, None))})
-    chosen = method.train_lr if method is not None and _has_small_encoder(options) else ""
+    chosen = method.small_encoder_lr if method is not None and _has_small_encoder(options) else ""
     options.fill({"--lr": chosen or "5e-05"})
     if options.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
         return

@@ -20,4 +20,8 @@ for _file in pkgutil.iter_modules(__path__):
 
 def methods() -> dict[str, type[Method]]:
     """The criterions that are methods, by name: those of this package, and of a user's that was imported."""
-    return {name: kind for name, kind in sorted(CRITERION_REGISTRY.items()) if issubclass(kind, Method)}
+    return {
+        name: criterion
+        for name, criterion in sorted(CRITERION_REGISTRY.items())
+        if issubclass(criterion, Method)
+    }

@@ -7,13 +7,11 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.logs import Log, Logged, Scored, sizes_of
+from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.criterions.renamed import tell
-from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import DropoutReplay, Perturbation, float32_embedding
+from fairseq_adv.perturbation import Passes, Perturbation, float32_embedding
 from fairseq_adv.perturbation.geometry import NORM_TYPES
 from fairseq_adv.perturbation.precision import warn_of_rounding
 
@@ -86,7 +84,7 @@ class AdversarialMethod(Method):
 
     cfg: PerturbationConfig
     sizes: tuple[str, ...] = ("adv_lr", "adv_max_norm", "adv_init_mag")
-    train_sizes = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.003333 --adv-init-mag 0.005"
+    suggested_options = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.003333 --adv-init-mag 0.005"
     dropout_option = "no_adv_share_dropout"
     logs: tuple[Logged, ...] = (
         Logged("adv_loss_first", per="sample_size", in_bits=True, digits=3),
@@ -95,22 +93,17 @@ class AdversarialMethod(Method):
         Logged("adv_ratio"),
     )
 
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "start" in vars(cls):
-            tell("AdversarialMethod.start", "MiniBatch.noise, which perturbation calls")
-
     @property
     def start_update(self) -> int:
         return self.cfg.adv_start_update
 
     @property
-    def is_plain(self) -> bool:
+    def is_single_pass(self) -> bool:
         """Whether delta is 0 in every pass; the update is then bitwise identical to a standard one."""
         return self.cfg.adv_steps == 1 and self.cfg.adv_init_mag == 0
 
     @property
-    def size_option(self) -> str:
+    def norm_option(self) -> str:
         cfg = self.cfg
         is_bounded = 0 < cfg.adv_max_norm <= cfg.adv_steps * cfg.adv_lr + cfg.adv_init_mag
         if is_bounded:
@@ -119,7 +112,7 @@ class AdversarialMethod(Method):
 
     def step(self, batch: MiniBatch) -> Log:
         """:meth:`adversarial_step`, with the sum of embeddings and delta in fp32 up to the layer norm."""
-        if self.is_plain:
+        if self.is_single_pass:
             return self.adversarial_step(batch)
         with float32_embedding(batch.model, batch.embedding):
             return self.adversarial_step(batch)
@@ -139,49 +132,51 @@ class AdversarialMethod(Method):
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch; ``update`` seeds its random start (``None``: the batch's own update)."""
         cfg, norm_type = self.cfg, str(self.cfg.adv_norm_type)
-        if hasattr(self, "start"):  # as in version 0.2
-            groups = self.objective.groups(batch.sample)
-            start = self.start(batch, groups, batch.update if update is None else update)
-        else:
-            by_length = norm_type == "l2"
-            start = batch.noise("uniform", cfg.adv_init_mag, cfg.seed, by_length=by_length, update=update)
+        by_length = norm_type == "l2"
+        start = batch.noise("uniform", cfg.adv_init_mag, cfg.seed, by_length=by_length, update=update)
         return batch.perturbation(
             start, norm_type=norm_type, radius=cfg.adv_max_norm, relative=cfg.adv_relative
         )
 
-    def adversarial_log(
-        self, predictions: Scored, losses: list[Tensor], loss: Tensor, delta: Perturbation, sample: Sample,
-        **more: Any,
-    ) -> Log:  # fmt: skip
+    def adversarial_log(self, batch: MiniBatch, passes: Passes, loss: Tensor, **more: Any) -> Log:
         """The log of one mini-batch.
 
         Args:
-            predictions: those of the first pass, or their :meth:`scores`.
-            losses: the detached, summed loss of each pass, in order, in nats.
+            batch: the mini-batch.
+            passes: its passes, when the last has been made.
             loss: what the update descends on, summed over the batch.
-            delta: as used in the last pass.
-            sample: the batch.
             more: further numbers that :attr:`logs` declares.
         """
-        ends = {"adv_loss_first": losses[0], "adv_loss_last": losses[-1]}
-        return self.log(predictions, loss, sample, **ends, **sizes_of(delta), **more)
+        assert passes.delta is not None  # for mypy
+        ends = {"adv_loss_first": passes.losses[0], "adv_loss_last": passes.losses[-1]}
+        return self.log(batch, loss, **ends, **sizes_of(passes.delta), **more)
 
 
 class CleanWeightMethod(AdversarialMethod):
-    """Base class of those that can train on the clean loss beside their own."""
+    """Base class of those that can train on the clean loss beside their own: W = ``--adv-clean-weight``."""
 
     cfg: CleanWeightConfig
 
-    def clean_pass(self, batch: MiniBatch, replay: DropoutReplay) -> Optional[Tensor]:
-        """Accumulates the gradient of ``--adv-clean-weight`` times the loss at X.
+    @property
+    def begins_at_x(self) -> bool:
+        """Whether the clean loss is that of the method's own first pass: delta_0 is 0."""
+        return self.cfg.adv_clean_weight > 0 and self.cfg.adv_init_mag == 0
+
+    def clean_pass(self, batch: MiniBatch, passes: Passes) -> Optional[Tensor]:
+        """Accumulates the gradient of W times the loss at X.
 
         Returns:
-            that loss; ``None`` if the weight is 0, or if the method's own first pass is at X.
+            that loss; ``None`` if W is 0, or if the method's own first pass is at X.
         """
-        weight = self.cfg.adv_clean_weight
-        if not weight or self.cfg.adv_init_mag == 0:
+        if not self.cfg.adv_clean_weight or self.begins_at_x:
             return None
-        with batch.no_sync(), replay:
-            _, loss = batch.forward()
-        batch.backward(weight * loss)
+        clean = passes.clean()
+        loss = clean.forward()
+        batch.scores = {}  # those of the first pass at X + delta are logged
+        clean.backward(self.cfg.adv_clean_weight * loss)
         return loss.detach()
+
+    def total(self, loss: Tensor, clean: Optional[Tensor], passes: Passes) -> Tensor:
+        """``loss`` and W times the clean loss: of :meth:`clean_pass`, or of the method's own first pass."""
+        clean = passes.losses[0] if self.begins_at_x else clean
+        return loss if clean is None else loss + self.cfg.adv_clean_weight * clean

@@ -20,7 +20,7 @@ from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.vat_log import ascent_log, dropout_log
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.divergence import DIVERGENCES
-from fairseq_adv.perturbation import DropoutReplay, Perturbation, float32_embedding
+from fairseq_adv.perturbation import Passes, Perturbation, float32_embedding
 from fairseq_adv.perturbation.precision import warn_of_rounding
 from fairseq_adv.perturbation.steps import VAT_PROJECTIONS, vat_step
 
@@ -101,8 +101,8 @@ class ALUMCriterion(Method):
 
     cfg: ALUMConfig
     sizes: tuple[str, ...] = ("vat_alpha", "vat_step_size", "vat_epsilon", "vat_init_std")
-    train_sizes = "--vat-relative --vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
-    train_lr = "2e-4"
+    suggested_options = "--vat-relative --vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
+    small_encoder_lr = "2e-4"
     dropout_option = "vat_share_dropout"
     freezes_parameters = True
     # A divergence at the paper's epsilon is of the order of 1e-9.
@@ -123,53 +123,52 @@ class ALUMCriterion(Method):
         return self.cfg.vat_start_update
 
     @property
-    def size_option(self) -> str:
+    def norm_option(self) -> str:
         cfg, projection = self.cfg, str(self.cfg.vat_projection)
         if projection == "unit":  # it gives delta a size of its own
             return ""
         is_bounded = projection == "clamp" or cfg.vat_epsilon <= cfg.vat_steps * cfg.vat_step_size
         return "vat_epsilon" if is_bounded else "vat_step_size"
 
-    def plain_step(self, batch: MiniBatch) -> Log:
-        log = super().plain_step(batch)
+    def standard_step(self, batch: MiniBatch) -> Log:
+        log = super().standard_step(batch)
         return {**log, "task_loss": log["loss"]}
 
     def step(self, batch: MiniBatch) -> Log:
         cfg, sample = self.cfg, batch.sample
-        delta, replay = self.perturbation(batch), self.replay(batch)  # Algorithm 1, line 4
+        passes = self.passes(batch, self.perturbation(batch), batch.predict)  # Algorithm 1, line 4
         with batch.autocast():
             with float32_embedding(batch.model, batch.embedding):
-                with batch.no_sync(), replay:
-                    clean = self.objective.predict(batch.model, sample)
-                usable, measured = self._ascend(batch, clean.detach(), delta, replay)  # lines 5 to 8
-                with replay, batch.reduced_with(clean), delta.applied(differentiable=False):
-                    perturbed = self.objective.predict(batch.model, sample)
+                clean = passes.clean().forward()
+                usable, measured = self._ascend(batch, clean.detach(), passes)  # lines 5 to 8
+                perturbed = passes.last(after=clean).forward()
             task_loss = self.objective.loss(clean, sample)
             divergence = self._divergence(clean, perturbed, sample)
             divergence = torch.where(usable, divergence, torch.zeros_like(divergence))
             loss = task_loss + cfg.vat_alpha * divergence  # line 10
-            for name, (weight, term) in self.other_terms(batch, clean, replay).items():
+            for name, (weight, term) in self.other_terms(batch, clean, passes).items():
                 loss = loss + weight * term
                 measured[name] = term.detach()
             measured.update(task_loss=task_loss.detach(), vat_divergence=divergence.detach())
-            log = self.log(clean, loss, sample, **measured)
+            log = self.log(batch, loss, **measured)
         batch.descend(loss)
         return log
 
-    def _ascend(
-        self, batch: MiniBatch, clean: Tensor, delta: Perturbation, replay: DropoutReplay
-    ) -> tuple[Tensor, Log]:
+    def _ascend(self, batch: MiniBatch, clean: Tensor, passes: Passes) -> tuple[Tensor, Log]:
         """K steps of delta, which is 0 after them if a gradient was not finite.
 
         Returns:
             whether all gradients were finite, a bool scalar; and what is logged of the steps.
         """
-        cfg = self.cfg
+        cfg, delta = self.cfg, passes.delta
+        assert delta is not None  # for mypy
         move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
         usable = torch.ones((), dtype=torch.bool, device=batch.device)
         divergences: list[Tensor] = []
-        for _ in range(cfg.vat_steps):
-            divergence, gradient = self._gradient(batch, clean, delta, replay)
+        to_delta = partial(self.backward_to_delta, clean, sample=batch.sample)
+        for each in passes.ascents(cfg.vat_steps):
+            divergence, scale = each.backward(each.forward(), by=to_delta)
+            gradient = delta.gradient() / scale
             usable = usable & gradient.isfinite().all()
             gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
             delta.step(move, gradient)
@@ -177,7 +176,7 @@ class ALUMCriterion(Method):
         delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
         measured = ascent_log(delta, gradient, usable, divergences)
         if (batch.update + 1) % max(cfg.log_interval, 1) == 0:
-            measured.update(dropout_log(batch, replay, partial(self._divergence, clean, sample=batch.sample)))
+            measured.update(dropout_log(batch, passes, partial(self._divergence, clean, sample=batch.sample)))
         return usable, measured
 
     def check_before_training(self, model: nn.Module) -> None:
@@ -188,21 +187,9 @@ class ALUMCriterion(Method):
         )
         super().check_before_training(model)
 
-    def other_terms(
-        self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
-    ) -> dict[str, tuple[float, Tensor]]:
+    def other_terms(self, batch: MiniBatch, clean: Tensor, passes: Passes) -> dict[str, tuple[float, Tensor]]:
         """Further terms of the loss: name in the log, weight, and value summed over the batch."""
         return {}
-
-    def _gradient(
-        self, batch: MiniBatch, clean: Tensor, delta: Perturbation, replay: DropoutReplay
-    ) -> tuple[Tensor, Tensor]:
-        """The divergence at delta, and its gradient with respect to delta."""
-        with batch.no_sync(), batch.frozen_parameters(), replay:
-            with delta.applied():
-                perturbed = self.objective.predict(batch.model, batch.sample)
-            divergence, scale = self.backward_to_delta(clean, perturbed, batch.sample)
-        return divergence, delta.gradient() / scale
 
     def backward_to_delta(self, clean: Tensor, perturbed: Tensor, sample: Sample) -> tuple[Tensor, Tensor]:
         """Propagates the divergence back to delta.

@@ -96,23 +96,22 @@ class WeightPerturbation(Method):
         """The norm of each weight's step; ``sizes`` are those of their gradients."""
 
     def step(self, batch: MiniBatch) -> Log:
-        replay = self.replay(batch)
+        passes = self.passes(batch)
         with gradients_aside(batch.parts.weights, zeros=self.cfg.no_adv_share_dropout):  # LayerDrop
-            with batch.no_sync(), replay:
-                predictions, clean = batch.forward()
-                batch.backward(clean)
+            first = passes.clean()
+            clean = first.loss()
+            first.backward(clean)
             weights, gradients = self._perturbed(batch)
-        scores, clean = self.scores(predictions, batch.sample), clean.detach()
-        del predictions  # one graph alive at a time
         sizes = norms(gradients)
         steps = ascent_steps(gradients, sizes, self.lengths(weights, sizes))
         del gradients  # in half precision the steps are not made in them
-        with moved(weights, steps) as ratio, replay:
-            _, loss = batch.forward()
+        with moved(weights, steps) as ratio:
+            loss = passes.last().loss()
             batch.descend(loss)
         count = batch.sample["nsentences"]
-        ratio = ratio.to(clean.device) * count
-        return self.log(scores, loss, batch.sample, task_loss=clean, weight_ratio=ratio, nexamples=count)
+        ratio = ratio.to(loss.device) * count
+        clean = clean.detach()
+        return self.log(batch, loss, task_loss=clean, weight_ratio=ratio, nexamples=count)
 
 
 @register_criterion("awp", dataclass=AWPConfig)
@@ -125,8 +124,8 @@ class AWPCriterion(WeightPerturbation):
 
     cfg: AWPConfig
     sizes = ("awp_gamma",)
-    train_sizes = "--awp-gamma 0.0001"
-    train_lr = "2e-4"
+    suggested_options = "--awp-gamma 0.0001"
+    small_encoder_lr = "2e-4"
 
     def is_perturbed(self, name: str) -> bool:
         named, skipped = (
@@ -155,9 +154,9 @@ class SAMCriterion(WeightPerturbation):
 
     cfg: SAMConfig
     sizes = ("sam_rho",)
-    train_sizes = "--sam-rho 0.05"
-    train_lr = "2e-4"
+    suggested_options = "--sam-rho 0.05"
+    small_encoder_lr = "2e-4"
 
     def lengths(self, weights: list[nn.Parameter], sizes: Tensor) -> Tensor:
-        found: Tensor = self.cfg.sam_rho * sizes / sizes.norm()
-        return found
+        lengths: Tensor = self.cfg.sam_rho * sizes / sizes.norm()
+        return lengths

@@ -65,8 +65,8 @@ class CreATCriterion(AdversarialMethod):
     cfg: CreATConfig
     freezes_parameters = True
     sizes = ("adv_lr", "adv_max_norm", "creat_init_std")
-    train_sizes = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"
-    train_lr = "2e-4"
+    suggested_options = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"
+    small_encoder_lr = "2e-4"
     logs = (*AdversarialMethod.logs, Logged("creat_similarity", per="creat_rows"))
 
     def __init__(self, cfg: CreATConfig, task: FairseqTask) -> None:
@@ -75,14 +75,14 @@ class CreATCriterion(AdversarialMethod):
         super().__init__(cfg, task)
 
     @property
-    def is_plain(self) -> bool:
+    def is_single_pass(self) -> bool:
         return False  # the last pass has at least the noise of the start
 
     @property
-    def size_option(self) -> str:
+    def norm_option(self) -> str:
         cfg = self.cfg
         if cfg.creat_init_std <= cfg.adv_steps * cfg.adv_lr:
-            return super().size_option
+            return super().norm_option
         return "adv_max_norm" if cfg.adv_max_norm else "creat_init_std"  # the start is what counts
 
     def check_before_training(self, model: nn.Module) -> None:
@@ -91,26 +91,24 @@ class CreATCriterion(AdversarialMethod):
             pass  # raises an error if the encoder has none
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        cfg, delta, replay = self.cfg, self.perturbation(batch), self.replay(batch)
+        cfg, delta, first_states = self.cfg, self.perturbation(batch), self.objective.first_states
         tau = cfg.creat_tau * (self.objective.sample_size(batch.sample) if cfg.creat_sum_similarity else 1)
-        with batch.no_sync(), replay, self.objective.first_states(batch.model) as states:
-            predictions, clean = batch.forward()
+        passes = self.passes(batch, delta)
+        with first_states(batch.model) as states:
+            clean = passes.clean().loss()
         target = states[0].detach()
-        for _ in range(cfg.adv_steps - 1):
-            with batch.no_sync(), batch.frozen_parameters(), replay:
-                with self.objective.first_states(batch.model) as states, delta.applied():
-                    _, loss = batch.forward()
-                batch.backward(loss - tau * _similarity(states[0], target))
-            del states, loss  # besides the clean one, one graph alive at a time
+        for each in passes.ascents(cfg.adv_steps - 1):
+            with first_states(batch.model) as states:
+                loss = each.loss()
+            each.backward(loss - tau * _similarity(states[0], target))
             delta.ascend(cfg.adv_lr)
-        first_states = self.objective.first_states(batch.model)
-        with batch.reduced_with(clean), replay, first_states as states, delta.applied(differentiable=False):
-            _, last = batch.forward()
+        with first_states(batch.model) as states:
+            last = passes.last(after=clean).loss()
         loss = (clean + last) / 2
-        log = self.adversarial_log(predictions, [clean.detach(), last.detach()], loss, delta, batch.sample)
         similarity = _similarity(states[0].detach(), target)
+        log = self.adversarial_log(batch, passes, loss, creat_similarity=similarity, creat_rows=len(target))
         batch.descend(loss)
-        return {**log, "creat_similarity": similarity, "creat_rows": len(target)}
+        return log
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch, with a normally distributed start, which is not projected."""

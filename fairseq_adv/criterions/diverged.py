@@ -72,19 +72,19 @@ def above_the_start(meters: MetersDict, constant: float | None, first: Mapping[s
         constant: the loss of the best constant prediction in nats; ``None``: not known for this task.
         first: the losses of the first update, in nats, the limit if ``constant`` is not known.
     """
-    found = losses_of(meters)
-    name = next((name for name in CLEAN if name in found), None)
+    losses = losses_of(meters)
+    name = next((name for name in CLEAN if name in losses), None)
     if name is None:
         return ""
     # Before --adv-start-update, an update has the loss alone.
-    loss, kept = found[name], first.get(name, first.get("loss"))
+    loss, kept = losses[name], first.get(name, first.get("loss"))
     start = float(kept) if is_number(kept) else math.nan  # in a checkpoint, it may be anything
     limit = start if constant is None else constant
     if math.isnan(limit) or loss <= limit:
         return ""
-    told = "its first value" if constant is None else "that of the best constant prediction"
+    limit_name = "its first value" if constant is None else "that of the best constant prediction"
     unit = "" if getattr(cfg.task, "regression_target", False) else " nats"
-    text = f"The training loss ended above {told}: {name} is {loss:.4g}{unit}, not below {limit:.4g}"
+    text = f"The training loss ended above {limit_name}: {name} is {loss:.4g}{unit}, not below {limit:.4g}"
     if loss < start:
         return f"{text}, but fell from {start:.4g}. Train longer, or try another --lr than {_rates(cfg)}."
     return f"{text}. Try {_lower_rate(cfg)}."

@@ -77,7 +77,7 @@ class Flood:
             below = (loss < size * self.level.value).double()
             self._sums.append(torch.stack([loss, one * size, below, one]))
 
-    def optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
+    def optimizer_step(self, original: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
         """Changes the sign if J < b, calls the task's own step, then measures the accordance."""
         loss, size, flooded, batches = self.totals(model)
         level = self.level.value
@@ -85,7 +85,7 @@ class Flood:
             flooded, batches = float(level > 0 and loss < size * level), 1.0  # infobert's may be below 0
             if flooded:
                 optimizer.multiply_grads(-1.0)
-        if not try_step(plain, optimizer, model, update_num):
+        if not try_step(original, optimizer, model, update_num):
             return
         metrics.log_scalar("flooded", flooded / max(batches, 1.0), max(batches, 1.0), round=3)
         metrics.log_scalar("flood_level", level, weight=0)

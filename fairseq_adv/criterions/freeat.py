@@ -20,7 +20,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
-from fairseq_adv.criterions.logs import Log, Logged
+from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import UpdateLog
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
@@ -61,8 +61,8 @@ class FreeATCriterion(AdversarialMethod):
     """
 
     cfg: FreeATConfig
-    train_sizes = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
-    train_lr = "1e-4"
+    suggested_options = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
+    small_encoder_lr = "1e-4"
     logs = (Logged("adv_norm"), Logged("adv_ratio"))  # an update is one pass, so `loss` is its loss
 
     def __init__(self, cfg: FreeATConfig, task: FairseqTask) -> None:
@@ -135,10 +135,9 @@ class FreeATCriterion(AdversarialMethod):
 
     def _descend(self, batch: MiniBatch, delta: Perturbation, is_last: bool) -> Log:
         with delta.applied(differentiable=not is_last):
-            predictions, loss = batch.forward()
+            loss = batch.loss()
         batch.descend(loss)
-        value = loss.detach()
-        return self.adversarial_log(predictions.detach(), [value], value, delta, batch.sample)
+        return self.log(batch, loss, **sizes_of(delta))
 
     @property
     def _counts_passes(self) -> bool:

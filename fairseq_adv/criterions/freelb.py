@@ -32,30 +32,20 @@ class FreeLBCriterion(CleanWeightMethod):
 
     cfg: FreeLBConfig
     has_single_backward = False
-    train_sizes = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
-    train_lr = "1e-4"
+    suggested_options = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
+    small_encoder_lr = "1e-4"
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
-        weight, clean = self.cfg.adv_clean_weight, self.clean_pass(batch, replay)
-        losses: list[torch.Tensor] = []
-        for t in range(steps):
-            last = t == steps - 1
-            with batch.no_sync(not last), replay:
-                with delta.applied(differentiable=not last, defers=not last):  # line 4: delta_0
-                    predictions, loss = batch.forward()
-                share = loss / steps  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
-                if weight and clean is None:  # delta_0 is 0
-                    share, clean = share + weight * loss, loss.detach()
-                batch.backward(share)
-            losses.append(loss.detach())
-            if t == 0:
-                scores = self.scores(predictions, batch.sample)  # the logits of a masked LM are large
-            del predictions, loss, share  # one graph alive at a time
-            if not last:
-                delta.defer()
+        delta, steps, weight = self.perturbation(batch), self.cfg.adv_steps, self.cfg.adv_clean_weight
+        passes = self.passes(batch, delta)
+        clean = self.clean_pass(batch, passes)
+        for each in passes.descents(steps):  # the first at X + delta_0 (line 4)
+            loss = each.loss()
+            share = loss / steps
+            if self.begins_at_x and each.is_first:
+                share = share + weight * loss
+            each.backward(share)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
+            if not each.is_last:
                 delta.ascend(self.cfg.adv_lr)  # lines 8 and 9; the paper's delta_K is never used
-        total = torch.stack(losses).mean(dim=0)
-        if clean is not None:
-            total = total + weight * clean
-        return self.adversarial_log(scores, losses, total, delta, batch.sample)
+        mean = torch.stack(passes.losses).mean(dim=0)
+        return self.adversarial_log(batch, passes, self.total(mean, clean, passes))

@@ -63,8 +63,8 @@ class InfoBERTCriterion(AdversarialMethod):
 
     cfg: InfoBERTConfig
     has_single_backward = False
-    train_sizes = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
-    train_lr = "2e-4"
+    suggested_options = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
+    small_encoder_lr = "2e-4"
     logs = (
         *AdversarialMethod.logs,
         Logged("infobert_upper", per="sample_size"),
@@ -94,8 +94,8 @@ class InfoBERTCriterion(AdversarialMethod):
             self.estimate = information.InfoNCE(int(width))
 
     @property
-    def is_plain(self) -> bool:
-        return super().is_plain and self.cfg.infobert_alpha == self.cfg.infobert_beta == 0
+    def is_single_pass(self) -> bool:
+        return super().is_single_pass and self.cfg.infobert_alpha == self.cfg.infobert_beta == 0
 
     def check_before_training(self, model: nn.Module) -> None:
         if any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
@@ -120,31 +120,20 @@ class InfoBERTCriterion(AdversarialMethod):
             distributed.all_reduce(weight.grad)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
-        generator = self._generator(batch)
-        losses: list[Tensor] = []
+        cfg, delta = self.cfg, self.perturbation(batch)
+        passes, generator = self.passes(batch, delta), self._generator(batch)
         totals: list[Tensor] = []
-        for t in range(steps):
-            last = t == steps - 1
+        # The gradient of the last pass ranks the words for the lower bound.
+        for each in passes.descents(cfg.adv_steps, last_moves=cfg.infobert_alpha > 0):
             states = EncoderStates(batch.model)
-            with batch.no_sync(not last), replay:
-                # The gradient of the last pass ranks the words for the lower bound. States are recorded in
-                # the forward pass alone: a backward pass may run layers again.
-                with states.record(), delta.applied(not last or self.cfg.infobert_alpha > 0, defers=not last):
-                    predictions, loss = batch.forward()
-                total, gradient, bounds = self._regularised(batch, delta, states, loss, generator)
-                batch.backward(total / steps)
-            losses.append(loss.detach())
+            with states.record():
+                loss = each.loss()
+            total, gradient, bounds = self._regularised(batch, delta, states, loss, generator)
+            each.backward(total / cfg.adv_steps)
             totals.append(total.detach())
-            if t == 0:
-                scores = self.scores(predictions, batch.sample)
-            del predictions, loss, total  # one graph alive at a time
-            if not last:
-                delta.defer()
-                # Without the lower bound's part, as in the authors' code.
-                delta.ascend(self.cfg.adv_lr, gradient)
-        mean = torch.stack(totals).mean(dim=0)
-        return self.adversarial_log(scores, losses, mean, delta, batch.sample, **bounds)
+            if not each.is_last:
+                delta.ascend(cfg.adv_lr, gradient)  # without the lower bound's part, as in the authors' code
+        return self.adversarial_log(batch, passes, torch.stack(totals).mean(dim=0), **bounds)
 
     def _generator(self, batch: MiniBatch) -> torch.Generator:
         """The generator for the permutations of the bounds, seeded by the mini-batch."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch import Tensor
 from fairseq_adv.perturbation import Perturbation
 
 Log = dict[str, Any]  # fairseq's logging output: sums over a mini-batch, added up over workers
-Scored = Union[Tensor, Log]  # predictions, or the scores that are computed from them
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,16 @@ from torch import Tensor, nn
 
 from fairseq_adv.criterions import diverged
 from fairseq_adv.criterions.flood import Flood, check_flood_options
-from fairseq_adv.criterions.logs import Log, Logged, Scored, complete, on_host, reduce_logs
+from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
 from fairseq_adv.criterions.method_options import MethodConfig, check_options, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
-from fairseq_adv.criterions.renamed import tell
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.mixed_precision import fast_products
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.parallel import workers
-from fairseq_adv.perturbation import DropoutReplay
+from fairseq_adv.perturbation import DropoutReplay, Passes, Perturbation
 
 logger = logging.getLogger(__name__)
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
@@ -48,10 +47,11 @@ class Method(FairseqCriterion):
     Attributes:
         logs: what the method logs in addition to the loss.
         sizes: the options that set the size of the perturbation, and the weight of its term in the loss.
-        train_sizes: the sizes that ``fairseq-adv train`` passes if the user passes none.
-        train_lr: the learning rate that it passes with a small encoder; with larger ones 5e-5.
-        train_options: further options that it passes, each unless the user does.
+        suggested_options: the sizes that ``fairseq-adv train`` passes if the user passes none.
+        small_encoder_lr: the learning rate that it passes with a small encoder; with larger ones 5e-5.
+        further_options: further options that it passes, each unless the user does.
         dropout_option: the option that shares dropout masks, or with a name that begins with "no" doesn't.
+        shares_dropout: whether the passes of a mini-batch have the same dropout masks; set by that option.
         update_logs: the logs of the last update's mini-batches; with several workers, their sum.
         has_single_backward: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
@@ -68,19 +68,14 @@ class Method(FairseqCriterion):
     cfg: MethodConfig
     logs: tuple[Logged, ...] = ()
     sizes: tuple[str, ...] = ()
-    train_sizes: str = ""
-    train_lr: str = ""
-    train_options: str = ""
+    suggested_options: str = ""
+    small_encoder_lr: str = ""
+    further_options: str = ""
     dropout_option: str = ""
+    shares_dropout = True
     has_single_backward = True
     makes_one_pass = False
     freezes_parameters = False
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        if "descends_once" in vars(cls):
-            tell("descends_once", "has_single_backward")
-            cls.has_single_backward = vars(cls)["descends_once"]
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         own = {field.name for field in fields(MethodConfig)} | self.own_options()
@@ -109,7 +104,8 @@ class Method(FairseqCriterion):
         self.first_losses: dict[str, Any] = {}
         self._has_begun = False
         self._parts: list[ModelParts] = []
-        self.shares_dropout = not self.dropout_option or self._has_shared_dropout()
+        if self.dropout_option:
+            self.shares_dropout = self._has_shared_dropout()
         self._bind(task)
 
     def step(self, batch: MiniBatch) -> Log:
@@ -118,17 +114,17 @@ class Method(FairseqCriterion):
         Returns:
             the log of the mini-batch, from :meth:`log`.
         """
-        return self.plain_step(batch)
+        return self.standard_step(batch)
 
-    def plain_step(self, batch: MiniBatch) -> Log:
+    def standard_step(self, batch: MiniBatch) -> Log:
         """One forward and one backward pass, as in ``FairseqTask.train_step``."""
-        predictions, loss = batch.forward()
-        log = self.log(predictions, loss, batch.sample)
+        loss = batch.loss()
+        log = self.log(batch, loss)
         batch.descend(loss)
         return log
 
     @property
-    def size_option(self) -> str:
+    def norm_option(self) -> str:
         """The option that makes the perturbation larger or smaller; "": there is none."""
         return self.sizes[-1] if self.sizes else ""
 
@@ -140,9 +136,11 @@ class Method(FairseqCriterion):
     @classmethod
     def own_options(cls) -> set[str]:
         """The options that this method, or its family, has and others have not."""
-        there = fields(getattr(cls, "__dataclass"))
-        own = {field.name for field in there if not str(field.default).startswith("${")}  # that are fairseq's
-        return own - {field.name for field in fields(MethodConfig)}
+        declared = fields(getattr(cls, "__dataclass"))
+        names = {
+            field.name for field in declared if not str(field.default).startswith("${")
+        }  # that are fairseq's
+        return names - {field.name for field in fields(MethodConfig)}
 
     @classmethod
     def updates_per_batch(cls, options: Mapping[str, str]) -> int:
@@ -170,7 +168,7 @@ class Method(FairseqCriterion):
         batch = MiniBatch(
             self.objective, sample, parts, optimizer, update_num, ignore_grad, average, self.flood
         )  # fmt: skip
-        step = self.plain_step if update_num < self.start_update else self.step
+        step = self.standard_step if update_num < self.start_update else self.step
         with fast_products(optimizer, next(model.parameters())):
             log = step(batch)
         if self.flood is not None:
@@ -181,27 +179,32 @@ class Method(FairseqCriterion):
         self._last_log = log
         return log["loss"], log["sample_size"], log
 
-    def replay(self, batch: MiniBatch) -> DropoutReplay:
-        """A context manager for every pass of the mini-batch: repeats the dropout masks of the first, unless
-        :attr:`dropout_option` says otherwise.
-        """
-        return batch.replay(self.shares_dropout)
-
-    def scores(self, predictions: Tensor, sample: Sample) -> Log:
-        """The scores (accuracy, …) of a pass, for :meth:`log`: smaller than the predictions."""
-        return self.objective.logging_output(predictions.detach(), sample, gather=False)
-
-    def log(self, predictions: Scored, loss: Tensor, sample: Sample, **measured: Any) -> Log:
-        """The log of one training step.
+    def passes(
+        self, batch: MiniBatch, delta: Perturbation | None = None, forward: Callable[[], Tensor] | None = None
+    ) -> Passes:
+        """The passes of a mini-batch.
 
         Args:
-            predictions: those of the first pass, or their :meth:`scores`, if other passes followed.
+            batch: the mini-batch.
+            delta: its perturbation; ``None``: there is none.
+            forward: makes one pass; :meth:`MiniBatch.loss` if it isn't given.
+        """
+        parts = batch.parts
+        replay = DropoutReplay(batch.device, self.shares_dropout, parts.dropout_layers)
+        return Passes(
+            batch.model, forward or batch.loss, delta,
+            backward=batch.backward, weights=parts.weights, replay=replay,
+        )  # fmt: skip
+
+    def log(self, batch: MiniBatch, loss: Tensor, **measured: Any) -> Log:
+        """The log of one training step, with the scores (accuracy, …) of the first pass.
+
+        Args:
+            batch: the mini-batch.
             loss: the loss that the update descends on, summed over the batch, in nats.
-            sample: the batch.
             measured: the numbers that :attr:`logs` declares, and their counts.
         """
-        scores = predictions if isinstance(predictions, dict) else self.scores(predictions, sample)
-        return complete({**self._sizes(loss, sample), **scores}, self.logs, measured)
+        return complete({**self._sizes(loss, batch.sample), **batch.scores}, self.logs, measured)
 
     def zeros(self) -> Log | None:
         """The last log, as a template for a log of zeros; ``None`` before the first mini-batch."""
@@ -282,11 +285,11 @@ class Method(FairseqCriterion):
             task.optimizer_step = partial(self.flood.optimizer_step, task.optimizer_step)
 
     def _parts_of(self, model: nn.Module) -> ModelParts:
-        found = next((parts for parts in self._parts if parts.model is model), None)
-        if found is None:
-            found = ModelParts(model)
-            self._parts = [*self._parts[-1:], found]  # keeps those of the model and its average
-        return found
+        parts = next((known for known in self._parts if known.model is model), None)
+        if parts is None:
+            parts = ModelParts(model)
+            self._parts = [*self._parts[-1:], parts]  # keeps those of the model and its average
+        return parts
 
     def _begin_epoch(self, begin_epoch: Any, epoch: int, model: nn.Module) -> None:
         self.check_before_training(model)
@@ -300,9 +303,9 @@ class Method(FairseqCriterion):
         logging_outputs = on_host(logging_outputs)
         reduce_metrics(logging_outputs, criterion)
         if self.training and self._update == 0:
-            with metrics.aggregate(new_root=True) as found:
+            with metrics.aggregate(new_root=True) as meters:
                 reduce_logs(logging_outputs, self.logs)
-            self.first_losses = diverged.losses_of(found)
+            self.first_losses = diverged.losses_of(meters)
         if sum(log.get("sample_size", 0) for log in logging_outputs):
             self.objective.reduce_metrics(logging_outputs)
             if self.flood is not None:

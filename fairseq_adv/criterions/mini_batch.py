@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Any, ContextManager
+from typing import Any
 
 import torch
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.flood import Flood
-from fairseq_adv.criterions.renamed import Renamed, tell
+from fairseq_adv.criterions.logs import Log
 from fairseq_adv.data.errors import as_data_error
 from fairseq_adv.fairseq_patches.mixed_precision import autocast
 from fairseq_adv.models.compiled_layers import has_compiled_layers
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
-from fairseq_adv.perturbation.passes import frozen_parameters, no_sync, reduced_with
+from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 
 Start = Callable[[Tensor, int], Tensor]  # makes delta_0, see Perturbation
 
@@ -52,7 +51,7 @@ class ModelParts:
 
     @cached_property
     def dropout_layers(self) -> list[nn.Module]:
-        """The layers whose masks :class:`DropoutReplay` keeps: those of a model on a CPU; none with
+        """The layers whose masks are kept for further passes: those of a model on a CPU; none with
         activation checkpointing, which computes twice in order to keep less, nor with ``--compile``, since a
         replaced method within a compiled layer has it compiled again.
         """
@@ -75,6 +74,10 @@ class MiniBatch:
         ignore_grad: the batch is a dummy that only keeps this worker in step with the others.
         ema_parts: the parts of the averaged model, if the task requests one (``uses_ema``).
         flood: changes the loss passed to :meth:`descend`.
+
+    Attributes:
+        scores: accuracy and the like of the first pass, for the log: the predictions themselves, which are
+            large for a masked LM, are not kept.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class MiniBatch:
         self.ignore_grad = ignore_grad
         self.ema_parts = ema_parts
         self._flood = flood
+        self.scores: Log = {}
 
     @property
     def embedding(self) -> nn.Module:
@@ -133,11 +137,19 @@ class MiniBatch:
         with torch.autograd.profiler.record_function("forward"), autocast(self.optimizer, self.device):
             yield
 
-    def forward(self) -> tuple[Tensor, Tensor]:
-        """(predictions, summed loss) under the optimizer's precision."""
+    def predict(self) -> Tensor:
+        """The predictions of a forward pass, whose precision is that of the context."""
+        predictions = self.objective.predict(self.model, self.sample)
+        self._score(predictions)
+        return predictions
+
+    def loss(self) -> Tensor:
+        """The summed loss of a forward pass under the optimizer's precision."""
         with self.autocast():
             predictions = self.objective.predict(self.model, self.sample)
-            return predictions, self.objective.loss(predictions, self.sample)
+            loss = self.objective.loss(predictions, self.sample)
+        self._score(predictions)
+        return loss
 
     def backward(self, loss: Tensor) -> None:
         """Accumulates the gradient of ``loss``, or of zero for a dummy batch."""
@@ -153,29 +165,6 @@ class MiniBatch:
             loss = self._flood.flooded(loss, self.objective.sample_size(self.sample))
         self.backward(loss)
 
-    def replay(self, enabled: bool) -> DropoutReplay:
-        """A context manager for every pass of the mini-batch: repeats the dropout masks of the first."""
-        return DropoutReplay(self.device, enabled, self.parts.dropout_layers)
-
-    def no_sync(self, enabled: bool = True) -> ContextManager[Any]:
-        """Keeps gradients local, in every pass but the last, so that an update costs one all-reduce.
-
-        Inside the trainer's own ``no_sync`` (earlier micro-batches of ``--update-freq``) the last
-        pass stays local as well.
-        """
-        return no_sync(self.model) if enabled else nullcontext()
-
-    def no_sync_unless(self, last: bool) -> ContextManager[Any]:
-        """:meth:`no_sync` under its name of version 0.2."""
-        tell("no_sync_unless(last)", "no_sync(not last)")
-        return self.no_sync(not last)
-
-    computing, average = Renamed("autocast"), Renamed("ema_parts")
-
-    def reduced_with(self, earlier: Tensor) -> ContextManager[Any]:
-        """See :func:`fairseq_adv.perturbation.passes.reduced_with`; around the last of several passes."""
-        return reduced_with(self.model, earlier)
-
-    def frozen_parameters(self) -> ContextManager[None]:
-        """See :func:`fairseq_adv.perturbation.passes.frozen_parameters`."""
-        return frozen_parameters(self.parts.weights)
+    def _score(self, predictions: Tensor) -> None:
+        if not self.scores:
+            self.scores = self.objective.logging_output(predictions.detach(), self.sample, gather=False)

@@ -47,19 +47,19 @@ class NoiseCriterion(Method):
     cfg: NoiseConfig
     makes_one_pass = True
     sizes = ("noise_size",)
-    train_sizes = "--noise-relative --noise-size 0.104"  # a norm of 0.06 = 0.104 / sqrt(3)
-    train_lr = "2e-4"
+    suggested_options = "--noise-relative --noise-size 0.104"  # a norm of 0.06 = 0.104 / sqrt(3)
+    small_encoder_lr = "2e-4"
     logs = (Logged("adv_norm"), Logged("adv_ratio"))
 
     def step(self, batch: MiniBatch) -> Log:
         if self.cfg.noise_size == 0:
-            return self.plain_step(batch)
+            return self.standard_step(batch)
         kind, relative = str(self.cfg.noise_kind), self.cfg.noise_relative
         by_length = relative or kind == "uniform"
         start = batch.noise(kind, self.cfg.noise_size, self.cfg.seed, by_length=by_length)
         delta = batch.perturbation(start, relative=relative)
         with float32_embedding(batch.model, batch.embedding), delta.applied(differentiable=False):
-            predictions, loss = batch.forward()
-        log = self.log(predictions, loss, batch.sample, **sizes_of(delta))
+            loss = batch.loss()
+        log = self.log(batch, loss, **sizes_of(delta))
         batch.descend(loss)
         return log

@@ -1,9 +1,7 @@
 """Projected gradient descent training (Madry et al. 2018), applied to embeddings as in FreeLB's eq. 2."""
 
-from contextlib import nullcontext
 from dataclasses import dataclass
 
-import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 
@@ -29,7 +27,7 @@ class PGDCriterion(CleanWeightMethod):
     cfg: PGDConfig
     freezes_parameters = True
     # At 2e-4, which was chosen by 5 of 3000 dev answers, one model of five fails (docs/choosing.md).
-    train_lr = "1e-4"
+    small_encoder_lr = "1e-4"
 
     def __init__(self, cfg: PGDConfig, task: FairseqTask) -> None:
         super().__init__(cfg, task)
@@ -37,31 +35,17 @@ class PGDCriterion(CleanWeightMethod):
             check_flood_options(cfg, has_single_backward=False)
 
     @property
-    def is_plain(self) -> bool:
+    def is_single_pass(self) -> bool:
         return False  # all K ascent steps are used
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        delta, replay = self.perturbation(batch), self.replay(batch)
-        weight, clean = self.cfg.adv_clean_weight, self.clean_pass(batch, replay)
-        losses: list[torch.Tensor] = []
-        for t in range(self.cfg.adv_steps):
-            is_clean = bool(weight) and clean is None  # delta_0 is 0: its pass trains the weights, too
-            with batch.no_sync(), nullcontext() if is_clean else batch.frozen_parameters(), replay:
-                with delta.applied(defers=is_clean):
-                    predictions, loss = batch.forward()
-                batch.backward(weight * loss if is_clean else loss)
-            if is_clean:
-                clean = loss.detach()
-                delta.defer()
-            losses.append(loss.detach())
-            if t == 0:
-                scores = self.scores(predictions, batch.sample)
-            delta.ascend(self.cfg.adv_lr)
-            del predictions, loss  # one graph alive at a time
-        with replay:
-            with delta.applied(differentiable=False):
-                _, loss = batch.forward()
-            batch.descend(loss)
-        losses.append(loss.detach())
-        total = losses[-1] if clean is None else losses[-1] + weight * clean
-        return self.adversarial_log(scores, losses, total, delta, batch.sample)
+        delta, weight = self.perturbation(batch), self.cfg.adv_clean_weight
+        passes = self.passes(batch, delta)
+        clean = self.clean_pass(batch, passes)
+        for each in passes.ascents(self.cfg.adv_steps, first_trains=self.begins_at_x):
+            loss = each.loss()
+            each.backward(weight * loss if each.trains else loss)
+            delta.ascend(self.cfg.adv_lr)  # eq. 1
+        loss = passes.last().loss()
+        batch.descend(loss)
+        return self.adversarial_log(batch, passes, self.total(loss.detach(), clean, passes))

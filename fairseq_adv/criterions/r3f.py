@@ -52,8 +52,8 @@ class R3FCriterion(Method):
 
     cfg: R3FConfig
     sizes = ("r3f_lambda", "r3f_epsilon")
-    train_sizes = "--r3f-relative --r3f-epsilon 0.1"  # a norm of 0.058 = 0.1 / sqrt(3)
-    train_lr = "1e-4"
+    suggested_options = "--r3f-relative --r3f-epsilon 0.1"  # a norm of 0.058 = 0.1 / sqrt(3)
+    small_encoder_lr = "1e-4"
     dropout_option = "r3f_share_dropout"
     logs = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3),
@@ -63,22 +63,21 @@ class R3FCriterion(Method):
     )
 
     def step(self, batch: MiniBatch) -> Log:
-        cfg, relative, replay = self.cfg, self.cfg.r3f_relative, self.replay(batch)
+        cfg, relative = self.cfg, self.cfg.r3f_relative
         start = batch.noise(str(cfg.r3f_noise), cfg.r3f_epsilon, cfg.seed, by_length=relative)
         delta = batch.perturbation(start, relative=relative)
+        passes = self.passes(batch, delta, batch.predict)
         with batch.autocast():
             with float32_embedding(batch.model, batch.embedding):
-                with batch.no_sync(), replay:
-                    clean = self.objective.predict(batch.model, batch.sample)
-                with replay, batch.reduced_with(clean), delta.applied(differentiable=False):
-                    noised = self.objective.predict(batch.model, batch.sample)
+                clean = passes.clean().forward()
+                noised = passes.last(after=clean).forward()
             task_loss = self.objective.loss(clean, batch.sample)
             divergence = self.objective.divergence(
                 clean, noised, batch.sample, "symmetric-kl", detach_targets=False
             )
             loss = task_loss + cfg.r3f_lambda * divergence
         terms = {"task_loss": task_loss.detach(), "r3f_divergence": divergence.detach()}
-        log = self.log(clean, loss, batch.sample, **terms, **sizes_of(delta))
+        log = self.log(batch, loss, **terms, **sizes_of(delta))
         batch.descend(loss)
         return log
 

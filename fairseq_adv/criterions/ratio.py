@@ -24,7 +24,7 @@ def is_useful(method: Method, logs: Sequence[Log]) -> bool:
     """
     measured = [log for log in logs if "adv_ratio" in log]
     examples = sum(log["nexamples"] for log in measured)
-    if not examples or not method.size_option:
+    if not examples or not method.norm_option:
         return True
     ratio = sum(log["adv_ratio"] for log in measured) / examples
     # 0: no perturbation was asked for, or the pass was a clean one, or a gradient was not finite.
@@ -38,8 +38,8 @@ def advice(method: Method, ratio: float) -> str:
     """What to change if ``adv_ratio`` is outside the useful range."""
     least, most = USEFUL_RATIOS
     words = ("larger", "smaller") if ratio > most else ("smaller", "larger")
-    text = f"Pass a {words[1]} --{method.size_option.replace('_', '-')}"
-    shares = method.train_sizes
+    text = f"Pass a {words[1]} --{method.norm_option.replace('_', '-')}"
+    shares = method.suggested_options
     if shares and not getattr(method.cfg, shares.split()[0].lstrip("-").replace("-", "_")):
         text += f", or sizes as shares of the embeddings: {shares}"
     return (

@@ -40,26 +40,25 @@ class RDropCriterion(Method):
     """
 
     cfg: RDropConfig
+    shares_dropout = False
     sizes = ("rdrop_alpha",)
-    train_sizes = "--rdrop-alpha 1"
-    train_lr = "2e-4"
+    suggested_options = "--rdrop-alpha 1"
+    small_encoder_lr = "2e-4"
     logs = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3),
         Logged("rdrop_divergence", per="sample_size", in_bits=True, digits=9),
     )
 
     def step(self, batch: MiniBatch) -> Log:
-        objective, sample = self.objective, batch.sample
+        objective, sample, passes = self.objective, batch.sample, self.passes(batch, None, batch.predict)
         with batch.autocast():
-            with batch.no_sync():
-                first = objective.predict(batch.model, sample)
-            with batch.reduced_with(first):
-                second = objective.predict(batch.model, sample)
+            first = passes.clean().forward()
+            second = passes.last(after=first).forward()
             task_loss = (objective.loss(first, sample) + objective.loss(second, sample)) / 2
             divergence = objective.divergence(first, second, sample, "symmetric-kl", detach_targets=False)
             loss = task_loss + self.cfg.rdrop_alpha / 4 * divergence
         terms = {"task_loss": task_loss.detach(), "rdrop_divergence": divergence.detach()}
-        log = self.log(first, loss, sample, nexamples=sample["nsentences"], **terms)
+        log = self.log(batch, loss, nexamples=sample["nsentences"], **terms)
         batch.descend(loss)
         return log
 

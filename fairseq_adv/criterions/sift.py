@@ -51,7 +51,7 @@ class SiFTCriterion(ALUMCriterion):
     """
 
     cfg: SiFTConfig
-    train_sizes = "--vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
+    suggested_options = "--vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
 
     def __init__(self, cfg: SiFTConfig, task: FairseqTask) -> None:
         if cfg.vat_relative:

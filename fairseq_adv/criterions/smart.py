@@ -21,7 +21,7 @@ from fairseq_adv.criterions.method_options import option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.mixed_precision import computes_on_the_cpu
-from fairseq_adv.perturbation import DropoutReplay, float32_embedding
+from fairseq_adv.perturbation import Passes, float32_embedding
 
 
 @dataclass
@@ -59,7 +59,7 @@ class SMARTCriterion(ALUMCriterion):
 
     cfg: SMARTConfig
     sizes = (*ALUMCriterion.sizes, "smart_mu")
-    train_options = "--store-ema --ema-decay 0.99"
+    further_options = "--store-ema --ema-decay 0.99"
     logs = (*ALUMCriterion.logs, Logged("smart_proximal", per="sample_size", in_bits=True, digits=9))
 
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:
@@ -68,24 +68,22 @@ class SMARTCriterion(ALUMCriterion):
         task.uses_ema = True  # makes the trainer pass the averaged model to each step, validation included
         task.valid_step = partial(_without_average, task.valid_step)
 
-    def other_terms(
-        self, batch: MiniBatch, clean: Tensor, replay: DropoutReplay
-    ) -> dict[str, tuple[float, Tensor]]:
+    def other_terms(self, batch: MiniBatch, clean: Tensor, passes: Passes) -> dict[str, tuple[float, Tensor]]:
         if batch.ema_parts is None:
             raise RuntimeError(
                 "the trainer passed no average of the weights; smart needs fairseq's --store-ema"
             )
         ema_model = batch.ema_parts.model
         ema_model.train()  # like the model, so that shared masks are the same
-        with torch.no_grad(), replay, float32_embedding(ema_model, batch.ema_parts.embedding):
+        with torch.no_grad(), passes.replay, float32_embedding(ema_model, batch.ema_parts.embedding):
             target = self.objective.predict(ema_model, batch.sample)
         proximal = self._divergence(target, clean, batch.sample, detach_targets=False)
         return {"smart_proximal": (self.cfg.smart_mu, proximal)}
 
 
-def _without_average(plain: Any, *args: Any, ema_model: Optional[nn.Module] = None, **kwargs: Any) -> Any:
+def _without_average(original: Any, *args: Any, ema_model: Optional[nn.Module] = None, **kwargs: Any) -> Any:
     """Wraps the task's validation step, which doesn't accept an averaged model."""
-    return plain(*args, **kwargs)
+    return original(*args, **kwargs)
 
 
 def check_smart_options(cfg: SMARTConfig) -> None:

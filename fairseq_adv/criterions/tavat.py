@@ -12,7 +12,7 @@ import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, nn
+from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
 from fairseq_adv.criterions.logs import Log
@@ -44,7 +44,7 @@ class TAVATCriterion(AdversarialMethod):
 
     cfg: TAVATConfig
     has_single_backward = False
-    train_lr = "2e-4"
+    small_encoder_lr = "2e-4"
 
     def __init__(self, cfg: TAVATConfig, task: FairseqTask) -> None:
         if str(cfg.adv_norm_type) != "l2":
@@ -56,8 +56,8 @@ class TAVATCriterion(AdversarialMethod):
         task.optimizer_step = partial(self._optimizer_step, task.optimizer_step)
 
     @property
-    def is_plain(self) -> bool:
-        return self.is_released and super().is_plain  # with one pass, the paper's table still learns
+    def is_single_pass(self) -> bool:
+        return self.is_released and super().is_single_pass  # with one pass, the paper's table still learns
 
     def check_before_training(self, model: nn.Module) -> None:
         super().check_before_training(model)
@@ -66,23 +66,14 @@ class TAVATCriterion(AdversarialMethod):
     def adversarial_step(self, batch: MiniBatch) -> Log:
         if all(weight.grad is None for weight in batch.parts.weights):
             self.table.discard()  # an update starts, perhaps after one that was dropped
-        delta, replay, steps = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
-        losses: list[Tensor] = []
-        for t in range(steps):
-            last = t == steps - 1
-            with batch.no_sync(not last), replay:
-                with delta.applied(not (last and self.is_released), defers=not last):
-                    predictions, loss = batch.forward()
-                batch.backward(loss if self.is_released else loss / steps)
-            losses.append(loss.detach())
-            if t == 0:
-                scores = self.scores(predictions, batch.sample)
-            del predictions, loss  # one graph alive at a time
-            if not last:
-                delta.defer()
+        delta, steps = self.perturbation(batch), self.cfg.adv_steps
+        passes = self.passes(batch, delta)
+        for each in passes.descents(steps, last_moves=not self.is_released):
+            loss = each.loss()
+            each.backward(loss if self.is_released else loss / steps)
+            if not each.is_last:
                 delta.ascend(self.cfg.adv_lr)
-        mean = torch.stack(losses).mean(dim=0)
-        log = self.adversarial_log(scores, losses, mean, delta, batch.sample)
+        log = self.adversarial_log(batch, passes, torch.stack(passes.losses).mean(dim=0))
         if not self.is_released:
             delta.ascend(self.cfg.adv_lr)  # eta_K, the new rows of the table; `released` keeps eta_{K-1}
         if not batch.ignore_grad:
@@ -107,7 +98,7 @@ class TAVATCriterion(AdversarialMethod):
             two_balls=self.is_paper,
         )
 
-    def _optimizer_step(self, plain: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
+    def _optimizer_step(self, original: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
         """The task's own step, then the update of the table."""
-        if try_step(plain, optimizer, model, update_num):
+        if try_step(original, optimizer, model, update_num):
             self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)

@@ -91,11 +91,11 @@ class TokenTable:
         """The words with a count above 0, in order, (words,) int64; with one worker, the host knows them."""
         if workers() > 1:
             return counts.nonzero().view(-1)
-        found = torch.zeros(len(counts), dtype=torch.bool)
+        occurs = torch.zeros(len(counts), dtype=torch.bool)
         for tokens, real, _ in self._records:
             # An encoder that reshapes the tokens (multiple choice) leaves no copy of them on the host.
-            found[host_copy(tokens)[host_copy(real)].cpu()] = True
-        return found.nonzero().view(-1).to(counts.device, non_blocking=True)
+            occurs[host_copy(tokens)[host_copy(real)].cpu()] = True
+        return occurs.nonzero().view(-1).to(counts.device, non_blocking=True)
 
     def _first(self, embedding: nn.Module) -> Tensor:
         dim = int(embedding.embedding_dim)  # type: ignore[arg-type]

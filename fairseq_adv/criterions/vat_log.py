@@ -9,7 +9,8 @@ from torch import Tensor
 
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
-from fairseq_adv.perturbation import DropoutReplay, Perturbation
+from fairseq_adv.perturbation import Passes, Perturbation
+from fairseq_adv.perturbation.passes import frozen_parameters
 from fairseq_adv.perturbation.steps import cosine
 
 
@@ -34,7 +35,7 @@ def ascent_log(delta: Perturbation, gradient: Tensor, usable: Tensor, divergence
     }
 
 
-def dropout_log(batch: MiniBatch, replay: DropoutReplay, divergence: Callable[[Tensor], Tensor]) -> Log:
+def dropout_log(batch: MiniBatch, passes: Passes, divergence: Callable[[Tensor], Tensor]) -> Log:
     """The divergence that dropout alone causes: another forward pass, without delta.
 
     It is 0 if the masks are shared. The run's random state is restored, and the model's buffers, which
@@ -43,7 +44,12 @@ def dropout_log(batch: MiniBatch, replay: DropoutReplay, divergence: Callable[[T
     kept = [(buffer, buffer.clone()) for buffer in batch.model.buffers()]
     devices = [batch.device] if batch.device.type == "cuda" else []
     # Frozen, because autocast would otherwise cache weights that were cast without a graph.
-    with torch.random.fork_rng(devices=devices), torch.no_grad(), batch.frozen_parameters(), replay:
+    with (
+        torch.random.fork_rng(devices=devices),
+        torch.no_grad(),
+        frozen_parameters(passes.weights),
+        passes.replay,
+    ):
         measured = divergence(batch.objective.predict(batch.model, batch.sample))
         for buffer, before in kept:
             buffer.data.copy_(before)  # autograd need not know: backward passes find what was there before

@@ -17,7 +17,7 @@ from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError, as_data_error
-from fairseq_adv.perturbation import DropoutReplay, FirstLayer, Perturbation, find_layers
+from fairseq_adv.perturbation import FirstLayer, Pass, Perturbation, find_layers
 from fairseq_adv.perturbation.embeddings import parts_of
 
 
@@ -44,7 +44,7 @@ class YOPOCriterion(AdversarialMethod):
     """YOPO-m-n with the first Transformer layer as f_0. With n = 1 it is FreeLB."""
 
     cfg: YOPOConfig
-    train_lr = "2e-4"
+    small_encoder_lr = "2e-4"
     has_single_backward = False
     freezes_parameters = True
 
@@ -61,26 +61,17 @@ class YOPOCriterion(AdversarialMethod):
         super().check_before_training(model)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        delta, replay, passes = self.perturbation(batch), self.replay(batch), self.cfg.adv_steps
-        losses: list[torch.Tensor] = []
-        for t in range(passes):
-            last = t == passes - 1
-            # p, and the full pass's dropout masks, for the shallow passes
-            first, masks = FirstLayer(batch.model), DropoutReplay(batch.device)
-            with batch.no_sync(not last), replay, masks, first.record():
-                with delta.applied(differentiable=not last, defers=not last):
-                    predictions, loss = batch.forward()
-                batch.backward(loss / passes)
-            losses.append(loss.detach())
-            if t == 0:
-                scores = self.scores(predictions, batch.sample)
-            del predictions, loss  # one graph alive at a time
-            if not last:
-                delta.defer()
-                self._ascend(batch, delta, first, masks)
-        return self.adversarial_log(scores, losses, torch.stack(losses).mean(dim=0), delta, batch.sample)
+        delta, count = self.perturbation(batch), self.cfg.adv_steps
+        passes, first = self.passes(batch, delta), FirstLayer(batch.model)
+        for each in passes.descents(count):
+            with first.record():  # p, when the backward pass has been made
+                loss = each.loss()
+            each.backward(loss / count)
+            if not each.is_last:
+                self._ascend(delta, first, each)
+        return self.adversarial_log(batch, passes, torch.stack(passes.losses).mean(dim=0))
 
-    def _ascend(self, batch: MiniBatch, delta: Perturbation, first: FirstLayer, masks: DropoutReplay) -> None:
+    def _ascend(self, delta: Perturbation, first: FirstLayer, full: Pass) -> None:
         """Takes n steps. The first uses the gradient of <p, f_0> from the full pass's own backward."""
         n = self.cfg.yopo_steps
         length = self.cfg.adv_lr if self.cfg.yopo_full_step else self.cfg.adv_lr / n
@@ -88,14 +79,6 @@ class YOPOCriterion(AdversarialMethod):
             delta.ascend(n * length)
             return
         delta.ascend(length)
-        generators = [masks.device] if masks.device.type == "cuda" else []
         for _ in range(n - 1):
-            with torch.random.fork_rng(generators), masks:
-                _shallow_pass(batch, delta, first)
+            full.repeat(first.backward)
             delta.ascend(length)
-
-
-def _shallow_pass(batch: MiniBatch, delta: Perturbation, first: FirstLayer) -> None:
-    """Computes the gradient of <p, f_0(X + delta)> with respect to delta only."""
-    with batch.no_sync(), batch.frozen_parameters(), delta.applied():
-        first.backward(batch.forward)

@@ -30,7 +30,7 @@ def count_entities(
     theirs, its_length = _entities(gold, sentence, strict)
     right = torch.where((ours == theirs) & (length == its_length), ours, torch.zeros_like(ours))
     numbers = torch.arange(1, types + 1, device=gold.device)
-    return torch.stack([(of.unsqueeze(1) == numbers).sum(dim=0) for of in (right, ours, theirs)])
+    return torch.stack([(side.unsqueeze(1) == numbers).sum(dim=0) for side in (right, ours, theirs)])
 
 
 def _entities(tags: Tensor, sentence: Tensor, strict: bool) -> tuple[Tensor, Tensor]:

@@ -49,12 +49,12 @@ def gathered(numbers: Tensor, ids: Tensor, task: FairseqTask) -> dict[str, Any]:
 
 def log_gathered(logs: list[dict[str, Any]]) -> list[Numbers]:
     """Adds the numbers of some mini-batches to the meter ``_gathered``, and returns them."""
-    found = [log["gathered"].numbers for log in logs if "gathered" in log]
+    batches = [log["gathered"].numbers for log in logs if "gathered" in log]
     for everything in (log["all_gathered"] for log in logs if "all_gathered" in log):
-        found.append(np.asarray(everything)[np.asarray(everything)[:, 0] > 0, 1:])
-    if found:
-        metrics.log_custom(GatheredMeter, "_gathered", found)
-    return found
+        batches.append(np.asarray(everything)[np.asarray(everything)[:, 0] > 0, 1:])
+    if batches:
+        metrics.log_custom(GatheredMeter, "_gathered", batches)
+    return batches
 
 
 class GatheredMeter(MetersDict._DerivedMeter):

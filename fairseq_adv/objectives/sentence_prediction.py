@@ -184,11 +184,11 @@ def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:
 
 
 def _correlations(numbers: Numbers) -> dict[str, float]:
-    found = {
+    correlations = {
         "pearson": round(scores.pearson(*numbers.T), 2),
         "spearman": round(scores.spearman(*numbers.T), 2),
     }
-    return {**found, "pearson_and_spearman": round(sum(found.values()) / 2, 2)}
+    return {**correlations, "pearson_and_spearman": round(sum(correlations.values()) / 2, 2)}
 
 
 def _log_classification(logs: list[dict[str, Any]]) -> None:

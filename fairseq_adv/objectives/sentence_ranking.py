@@ -60,9 +60,9 @@ class SentenceRanking(Labelled):
         output["uniform_loss"] = torch.where(known, choices.log(), torch.zeros_like(choices)).sum()
         if len(names) > 1:
             for source, name in enumerate(names):
-                here = sample["source"] == source
-                output[f"ncorrect of {name}"] = (right & here).sum()
-                output[f"ntargets of {name}"] = (known & here).sum()
+                in_source = sample["source"] == source
+                output[f"ncorrect of {name}"] = (right & in_source).sum()
+                output[f"ntargets of {name}"] = (known & in_source).sum()
         return output
 
     @staticmethod

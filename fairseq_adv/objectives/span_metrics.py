@@ -66,7 +66,7 @@ def records(predictions: Tensor, sample: Sample, task: FairseqTask) -> Tensor:
     dataset: SpansDataset = task.dataset(sample["split"])
     ids = sample["id"].tolist()
     best, places = best_spans(predictions, int(task.cfg.max_answer_tokens), 1)
-    found = np.zeros((len(ids), len(_COLUMNS)))
+    table = np.zeros((len(ids), len(_COLUMNS)))
     rows = zip(ids, best[:, 0].tolist(), places[:, 0].tolist(), null_scores(predictions).tolist())
     for row, (window, score, (first, last), null) in enumerate(rows):
         question = dataset.question_of(window)
@@ -74,10 +74,10 @@ def records(predictions: Tensor, sample: Sample, task: FairseqTask) -> Tensor:
         answer = dataset.text_of(window, first, last) if score > -np.inf else ""
         exact, f1 = scoring.score_of(answer, golds)
         number = dataset.windows.question[window]
-        found[row] = (
+        table[row] = (
             number, score, exact, f1, null, not question.answers, dataset.has_impossible,
         )  # fmt: skip
-    return torch.from_numpy(found)
+    return torch.from_numpy(table)
 
 
 def reduce(logs: list[dict[str, Any]]) -> None:
@@ -90,17 +90,17 @@ def reduce(logs: list[dict[str, Any]]) -> None:
     log_sums(logs, ["nnan"])
     if not log_accuracy(logs, priority=20):
         return  # a split without answers
-    found = log_gathered(logs)
-    names = ["em", "f1"] if found else []
-    if any(one[:, _COLUMNS.index("has_impossible")].any() for one in found):
+    batches = log_gathered(logs)
+    names = ["em", "f1"] if batches else []
+    if any(batch[:, _COLUMNS.index("has_impossible")].any() for batch in batches):
         names += ["best_em", "best_f1", "f1_answerable", "f1_unanswerable"]
     for name in names:
         metrics.log_derived(name, partial(_score, name), priority=15)
 
 
 def _score(name: str, meters: MetersDict) -> float:
-    found: dict[str, float] = meters["_gathered"].once(of_questions)
-    return round(found[name], 2)
+    scores: dict[str, float] = meters["_gathered"].once(of_questions)
+    return round(scores[name], 2)
 
 
 def of_questions(records: Numbers) -> dict[str, float]:
@@ -126,7 +126,7 @@ def of_questions(records: Numbers) -> dict[str, float]:
     answered = dict.fromkeys(names, True)
     best = [
         scoring.best_threshold(
-            {name: getattr(of, part) for name, of in scores.items()}, answered, is_impossible, null_odds
+            {name: getattr(score, part) for name, score in scores.items()}, answered, is_impossible, null_odds
         )[0]
         for part in ("exact", "f1")
     ]

@@ -103,9 +103,9 @@ class Tags(TokenLevel):
         if not types:
             return  # in training
         each = [(f"_{one}", [one]) for one in types] if len(types) > 1 else []
-        for suffix, of in [("", types), *each]:
+        for suffix, chosen in [("", types), *each]:
             for number, name in enumerate(_SCORES):
-                metrics.log_derived(name + suffix, partial(_score, number, of), priority=16)
+                metrics.log_derived(name + suffix, partial(_score, number, chosen), priority=16)
 
 
 def _score(number: int, types: list[str], meters: MetersDict) -> float:

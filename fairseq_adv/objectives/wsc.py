@@ -69,22 +69,22 @@ class WSC(Labelled):
         """Summed over the sentences whose query is correct; 0, but connected to the weights, if there are
         none.
         """
-        there = predictions != ABSENT  # a NaN score counts, and makes the loss NaN
+        exists = predictions != ABSENT  # a NaN score counts, and makes the loss NaN
         right = sample["target"] == 1
         if self.task.cfg.wsc_cross_entropy:
             losses = -F.log_softmax(predictions, dim=-1)[:, 0]
         else:
-            losses = self._margin(predictions, there)
+            losses = self._margin(predictions, exists)
         # Not a product with 0: a sentence without a query has a loss of inf or NaN.
         return torch.where(right, losses, torch.zeros_like(losses)).sum()
 
-    def _margin(self, predictions: Tensor, there: Tensor) -> Tensor:
+    def _margin(self, predictions: Tensor, exists: Tensor) -> Tensor:
         """(sentences,): -q + alpha * max(0, c - q + beta), summed over the candidates c."""
-        query = predictions[:, :1].masked_fill(~there[:, :1], 0)
-        candidates = predictions[:, 1:].masked_fill(~there[:, 1:], 0)
+        query = predictions[:, :1].masked_fill(~exists[:, :1], 0)
+        candidates = predictions[:, 1:].masked_fill(~exists[:, 1:], 0)
         hinge = (candidates - query + self.task.cfg.wsc_margin_beta).clamp(min=0)
         terms = -query + self.task.cfg.wsc_margin_alpha * hinge
-        return terms.masked_fill(~there[:, 1:], 0).sum(dim=1)  # type: ignore[no-any-return]
+        return terms.masked_fill(~exists[:, 1:], 0).sum(dim=1)  # type: ignore[no-any-return]
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:
         return predictions.float()

@@ -1,4 +1,4 @@
-"""Where and how far the embeddings move: hooks, geometry and replayed dropout.
+"""Where and how far the embeddings move: hooks, geometry, and the loop of passes.
 
 This package imports only torch. It depends on no trainer, loss or configuration.
 """
@@ -8,6 +8,7 @@ from fairseq_adv.perturbation.embeddings import EncoderParts, Perturbation, find
 from fairseq_adv.perturbation.first_layer import FirstLayer, find_layers
 from fairseq_adv.perturbation.geometry import Groups
 from fairseq_adv.perturbation.normalized import NormalizedPerturbation
+from fairseq_adv.perturbation.passes import Pass, Passes
 from fairseq_adv.perturbation.precision import float32_embedding
 from fairseq_adv.perturbation.token_aware import TokenAwarePerturbation
 
@@ -17,6 +18,8 @@ __all__ = [
     "FirstLayer",
     "Groups",
     "NormalizedPerturbation",
+    "Pass",
+    "Passes",
     "Perturbation",
     "TokenAwarePerturbation",
     "find_layers",

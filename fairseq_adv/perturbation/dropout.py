@@ -7,7 +7,8 @@ where drawing them takes a tenth of a pass, the masks of the dropout layers can 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -39,16 +40,12 @@ class DropoutReplay:
         self._used = 0
 
     def __enter__(self) -> DropoutReplay:
-        if not self.enabled:
-            return self
-        if self._states is None:
+        if self._states is None or not self.enabled:
             self._states = [torch.get_rng_state()]
             if self.device.type == "cuda":
                 self._states.append(torch.cuda.get_rng_state(self.device))
         else:
-            torch.set_rng_state(self._states[0])
-            if self.device.type == "cuda":
-                torch.cuda.set_rng_state(self._states[1], self.device)
+            self._restore(self._states)
         self._used = 0
         for layer in self.layers:  # on the instances; the class keeps its method
             layer.forward = partial(self._dropout, layer)  # type: ignore[method-assign]
@@ -63,13 +60,32 @@ class DropoutReplay:
         for layer in self.layers:
             layer.__dict__.pop("forward", None)
 
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        """In this context the draws of the last pass are repeated; afterwards the generators stand where they
+        were before.
+
+        Raises:
+            RuntimeError: no pass was made.
+        """
+        if self._states is None:
+            raise RuntimeError("there is no pass whose dropout masks could be repeated")
+        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            self._restore(self._states)
+            yield
+
+    def _restore(self, states: list[Tensor]) -> None:
+        torch.set_rng_state(states[0])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(states[1], self.device)
+
     def _dropout(self, layer: nn.Module, x: Tensor, *rest: Any, **options: Any) -> Tensor:
         """The layer's forward pass, as torch computes it on a CPU, with a mask that may have been kept."""
         p = float(layer.p)  # type: ignore[arg-type]
         drops = layer.training or getattr(layer, "apply_during_inference", False)
         if rest or options or not drops or not 0 < p < 1 or x.device.type != "cpu":
-            plain: Tensor = type(layer).forward(layer, x, *rest, **options)
-            return plain
+            original: Tensor = type(layer).forward(layer, x, *rest, **options)
+            return original
         return x * self._mask(x, p)
 
     def _mask(self, x: Tensor, p: float) -> Tensor:

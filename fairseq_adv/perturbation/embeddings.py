@@ -47,9 +47,9 @@ def parts_of(model: nn.Module) -> EncoderParts | None:
         ValueError: the model has the method but not the parts.
     """
     for module in model.modules():
-        tell = getattr(module, "encoder_parts", None)
-        if tell is not None:
-            parts: EncoderParts = tell()
+        encoder_parts = getattr(module, "encoder_parts", None)
+        if encoder_parts is not None:
+            parts: EncoderParts = encoder_parts()
             return parts
     return None
 
@@ -63,18 +63,18 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
     parts = parts_of(model)
     if parts is not None:
         return parts.embedding
-    found: dict[int, list[str]] = {}
+    names_of: dict[int, list[str]] = {}
     layers: dict[int, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         if name.split(".")[-1] == "embed_tokens":
-            found.setdefault(id(module), []).append(name)
+            names_of.setdefault(id(module), []).append(name)
             layers[id(module)] = module
     encoders = {
-        key: names for key, names in found.items() if not any("decoder" in n.split(".") for n in names)
+        key: names for key, names in names_of.items() if not any("decoder" in n.split(".") for n in names)
     }
     if len(encoders) == 1:
         return layers[next(iter(encoders))]
-    listed = ", ".join(name for names in found.values() for name in names) or "none"
+    listed = ", ".join(name for names in names_of.values() for name in names) or "none"
     raise ValueError(
         f"{type(model).__name__} has no single token embedding that can be perturbed (layers named "
         f"embed_tokens: {listed}). Adversarial criterions need an encoder such as fairseq's roberta, whose "
@@ -139,18 +139,18 @@ class Perturbation:
         self.delta: Tensor | None = None
         self.embedding_norm: Tensor | None = None
         self.unit: Tensor | None = None
-        self._deferred: Tensor | None = None
+        self._table_gradient: Tensor | None = None
 
     @contextmanager
-    def applied(self, differentiable: bool = True, defers: bool = False) -> Iterator[None]:
+    def applied(self, differentiable: bool = True, skip_table_gradient: bool = False) -> Iterator[None]:
         """In this context the layer returns X + delta; the layer must be called exactly once.
 
         Args:
             differentiable: let a backward pass compute the gradient that :meth:`ascend` needs.
-            defers: the pass's gradient does not reach the layer's weights, but :meth:`defer` adds it to that
-                of the next pass that does not defer. X is the same in all passes, and so one gradient of the
-                whole table of words is made instead of one in each pass, which for a small encoder takes as
-                long as a layer.
+            skip_table_gradient: the pass's gradient does not reach the layer's weights, but
+                :meth:`add_table_gradient_later` adds it to that of the next pass that does not skip it. X is
+                the same in all passes, and so one gradient of the whole table of words is made instead of one
+                in each pass, which for a small encoder takes as long as a layer.
 
         Raises:
             RuntimeError: the layer was not called, or called more than once.
@@ -165,12 +165,12 @@ class Perturbation:
             assert self.delta is not None  # for mypy: _begin created it
             self.delta.grad = None
             self.delta.requires_grad_(differentiable)
-            if defers:
+            if skip_table_gradient:
                 output = output.detach()
-            elif self._deferred is not None and output.grad_fn is not None:
+            elif self._table_gradient is not None and output.grad_fn is not None:
                 # Not requires_grad: for re-computation, transformers sets it in frozen passes too.
-                output.register_hook(partial(_plus, self._deferred))  # type: ignore[no-untyped-call]
-                self._deferred = None
+                output.register_hook(partial(_plus, self._table_gradient))  # type: ignore[no-untyped-call]
+                self._table_gradient = None
             return self.added(output, self.delta)
 
         with self.embedding.register_forward_hook(add_delta):
@@ -190,14 +190,16 @@ class Perturbation:
         """
         return (output.float() + delta).to(output.dtype)
 
-    def defer(self) -> None:
+    def add_table_gradient_later(self) -> None:
         """Keeps the gradient of the last pass for the layer's weights; see :meth:`applied`.
 
         The gradient of X is that of X + delta, and so that of delta.
         """
         if self.has_gradient:
             gradient = self.gradient()
-            self._deferred = gradient if self._deferred is None else self._deferred + gradient
+            self._table_gradient = (
+                gradient if self._table_gradient is None else self._table_gradient + gradient
+            )
 
     def ascend(self, step_size: float, gradient: Tensor | None = None) -> None:
         """delta <- projection(delta + step_size * g / ||g||), with g from the backward of the last pass.

@@ -83,10 +83,10 @@ class FirstLayer:
         """
         if self._gradient is None:
             raise RuntimeError("no gradient has reached the first layer: run a backward pass first")
-        found: list[Tensor] = []
+        outputs: list[Tensor] = []
 
         def stop(output: Tensor) -> None:
-            found.append(output)
+            outputs.append(output)
             raise _Reached
 
         try:
@@ -94,9 +94,9 @@ class FirstLayer:
                 forward()
         except _Reached:
             pass
-        if not found:
+        if not outputs:
             raise RuntimeError("the forward pass ran no layer of the encoder")
-        torch.autograd.backward(found, [self._gradient.to(found[0].dtype)])
+        torch.autograd.backward(outputs, [self._gradient.to(outputs[0].dtype)])
 
     @contextmanager
     def _on_first_output(self, act: Callable[[Tensor], None]) -> Iterator[None]:

@@ -38,12 +38,12 @@ def places(mask: Tensor) -> tuple[Tensor, ...]:
     Returns:
         one (true entries,) int64 tensor on the mask's device for each dimension.
     """
-    found = known_places(mask)
-    if found is None:
-        indices = host_copy(mask).nonzero(as_tuple=True)
-        found = tuple(index.to(mask.device, non_blocking=True) for index in indices)
-        setattr(mask, _PLACES, found)
-    return found
+    indices = known_places(mask)
+    if indices is None:
+        on_host = host_copy(mask).nonzero(as_tuple=True)
+        indices = tuple(index.to(mask.device, non_blocking=True) for index in on_host)
+        setattr(mask, _PLACES, indices)
+    return indices
 
 
 def known_places(mask: Tensor) -> tuple[Tensor, ...] | None:

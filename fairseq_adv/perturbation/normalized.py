@@ -34,7 +34,7 @@ class NormalizedPerturbation(Perturbation):
         self.layer_norm = first_layer_norm(model, embedding)
 
     @contextmanager
-    def applied(self, differentiable: bool = True, defers: bool = False) -> Iterator[None]:
+    def applied(self, differentiable: bool = True, skip_table_gradient: bool = False) -> Iterator[None]:
         """In this context the layer norm gets x + s delta; see :meth:`Perturbation.applied`."""
 
         def add_delta(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -43,7 +43,8 @@ class NormalizedPerturbation(Perturbation):
             s = x.std(dim=-1, unbiased=False, keepdim=True)
             return ((x + s * delta).to(inputs[0].dtype),)
 
-        with self.layer_norm.register_forward_pre_hook(add_delta), super().applied(differentiable, defers):
+        added = self.layer_norm.register_forward_pre_hook(add_delta)
+        with added, super().applied(differentiable, skip_table_gradient):
             yield
 
     def relative_norm(self) -> Tensor:

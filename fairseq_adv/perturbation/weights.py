@@ -37,8 +37,8 @@ def gradients_aside(weights: Sequence[nn.Parameter], zeros: bool = False) -> Ite
 
 def norms(tensors: Iterable[Tensor]) -> Tensor:
     """The L2 norm of each tensor, in one fp32 vector."""
-    found = [torch.linalg.vector_norm(one.detach(), dtype=torch.float32) for one in tensors]
-    return torch.stack(found) if found else torch.zeros(0)
+    lengths = [torch.linalg.vector_norm(one.detach(), dtype=torch.float32) for one in tensors]
+    return torch.stack(lengths) if lengths else torch.zeros(0)
 
 
 def ascent_steps(gradients: Sequence[Tensor], sizes: Tensor, lengths: Tensor) -> list[Tensor]:
@@ -51,11 +51,11 @@ def ascent_steps(gradients: Sequence[Tensor], sizes: Tensor, lengths: Tensor) ->
     """
     moves = sizes.sum().isfinite() & (sizes > 0)
     factors = torch.where(moves, lengths / sizes, torch.zeros_like(sizes))
-    found = []
+    steps = []
     for gradient, factor, one_moves in zip(gradients, factors, moves):
         # An infinite entry times 0 would be NaN.
-        found.append(gradient.detach().float().mul_(factor).masked_fill_(~one_moves, 0))
-    return found
+        steps.append(gradient.detach().float().mul_(factor).masked_fill_(~one_moves, 0))
+    return steps
 
 
 @contextmanager

@@ -692,7 +692,7 @@ from fairseq_adv.criterions.pgd import PGDConfig, PGDCriterion
 
 @register_criterion("{0}", dataclass=PGDConfig)
 class TheirCriterion(PGDCriterion):
-    train_sizes = "--adv-relative --adv-lr 0.25"
+    suggested_options = "--adv-relative --adv-lr 0.25"
 
     @classmethod
     def updates_per_batch(cls, options):

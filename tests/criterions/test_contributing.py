@@ -73,7 +73,7 @@ def test_an_update(tmp_path: Path, examples: dict[str, Any], method: str, words:
 
 
 def test_the_example_of_a_test_passes(examples: dict[str, Any], tmp_path: Path) -> None:
-    examples["test_a_start_of_size_0_is_plain_training"](tmp_path)
+    examples["test_a_start_of_size_0_is_standard_training"](tmp_path)
 
 
 @pytest.mark.parametrize("method", ["freelb", "alum_vat"])

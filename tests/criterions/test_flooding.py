@@ -353,11 +353,6 @@ def test_accordance_needs_classes(folders: dict[str, Path], objective: str) -> N
         run_of(folders, objective, "flooding", *AUTO)
 
 
-def test_base_method_is_gone_and_not_ignored(data: Path) -> None:
-    with pytest.raises(ValueError, match=r"pass --criterion freelb --flood-level 0\.1$"):
-        build(train_args(data, None, "flooding", "--flood-level", "0.1", "--base-method", "freelb"))
-
-
 def test_too_little_data_is_refused_before_the_first_update(data: Path) -> None:
     run = build(train_args(data, None, "flooding", *AUTO, "--accordance-batch-size", "16"))
     with pytest.raises(ValueError, match="--accordance-batch"):

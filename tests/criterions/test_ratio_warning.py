@@ -61,10 +61,12 @@ def test_a_useless_ratio_is_reported_once(
     assert all(text.endswith(advice) for text in found if has_shares)
 
 
-@pytest.mark.parametrize("name", [name for name in methods() if methods()[name].train_sizes])
+@pytest.mark.parametrize("name", [name for name in methods() if methods()[name].suggested_options])
 def test_what_train_fills_in_is_useful(data: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     method = methods()[name]
-    run = build(train_args(data, None, name, *method.train_sizes.split(), *method.train_options.split()))
+    run = build(
+        train_args(data, None, name, *method.suggested_options.split(), *method.further_options.split())
+    )
     run.trainer.train_step([batch(run, [0, 1, 2])])
     assert "adv_ratio" not in caplog.text
     (log,) = run.criterion.update_logs
@@ -74,7 +76,7 @@ def test_what_train_fills_in_is_useful(data: Path, name: str, caplog: pytest.Log
 
 def test_every_method_is_filled_in() -> None:
     """standard has no sizes."""
-    assert {name for name, method in methods().items() if not method.train_sizes} == {"standard"}
+    assert {name for name, method in methods().items() if not method.suggested_options} == {"standard"}
 
 
 def test_validation_reports_nothing(data: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -86,7 +86,7 @@ def test_the_grid_is_that_of_the_page() -> None:
     assert all(class_order(task.labels) == task.labels for task in TASKS.values()), "as the model's"
     pairs = {cell.encoder for cell in cells if "--separator-token" in cell.options()}
     assert pairs == {"mpnet"}, "whose tokenizer puts two tokens between two texts"
-    ours, filled = GRID["methods"]["freelb"]["options"], methods()["freelb"].train_sizes
+    ours, filled = GRID["methods"]["freelb"]["options"], methods()["freelb"].suggested_options
     assert TrainOptions(filled.split()).given.items() <= TrainOptions(ours.split()).given.items()
 
 

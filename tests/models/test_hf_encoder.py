@@ -267,7 +267,7 @@ def test_the_default_size_is_a_share_of_any_encoders_embeddings(
 ) -> None:
     from fairseq_adv.criterions import methods
 
-    run = hf_run(hf_data, encoders[kind], "classes", "freelb", *methods()["freelb"].train_sizes.split())
+    run = hf_run(hf_data, encoders[kind], "classes", "freelb", *methods()["freelb"].suggested_options.split())
     log = one_step(run, batch(run, ROWS))[2]
     assert 0.0136 < float(log["adv_ratio"]) / log["nexamples"] < 0.0154
 

@@ -53,21 +53,21 @@ def test_a_step_by_hand() -> None:
 
 
 @pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
-def test_a_deferred_gradient_reaches_the_weights_in_the_last_pass(frozen: bool) -> None:
-    """The sum over three passes, each with its own slope, is that of passes that don't defer."""
+def test_a_skipped_gradient_of_the_table_reaches_the_weights_in_the_last_pass(frozen: bool) -> None:
+    """The sum over three passes, each with its own slope, is that of passes that skip nothing."""
     found = []
-    for defers in (False, True):
+    for skips in (False, True):
         torch.manual_seed(0)
         model = Bag()
         weight = model.encoder.embed_tokens.weight.requires_grad_(not frozen)
         delta = perturbation(model, magnitude=1.0)
         for slope in (1.0, 2.0, 4.0):
-            with delta.applied(defers=defers and slope < 4):
+            with delta.applied(skip_table_gradient=skips and slope < 4):
                 loss = (slope * model(TOKENS)).square().sum()
             loss.backward()
-            if defers and slope < 4:
+            if skips and slope < 4:
                 assert weight.grad is None and model.output.weight.grad is not None
-                delta.defer()
+                delta.add_table_gradient_later()
             delta.ascend(0.1)
         found.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     torch.testing.assert_close(*found, rtol=1e-6, atol=0)
