@@ -112,15 +112,16 @@ MUTATIONS = [
         "fairseq_adv/criterions/noise.py",
         'by_length = relative or kind == "uniform"',
         "by_length = relative",
-        "tests/criterions/test_noise.py"
-        "::test_the_gradient_is_that_of_the_loss_at_the_restated_noise[classes-uniform]",
+        "tests/criterions/test_restated.py::test_the_gradient_is_that_of_the_restated_algorithm"
+        "[noise---classes]",
         "the noise of NEFTune is not divided by the root of an example's length",
     ),
     Mutation(
         "fairseq_adv/criterions/r3f.py",
         '"symmetric-kl", detach_targets=False',
         '"symmetric-kl", detach_targets=True',
-        "tests/criterions/test_r3f.py::test_the_gradient_is_that_of_the_restated_loss[classes-uniform]",
+        "tests/criterions/test_restated.py::test_the_gradient_is_that_of_the_restated_algorithm"
+        "[r3f---classes]",
         "R3F holds one side of each divergence constant",
     ),
     Mutation(
@@ -134,7 +135,8 @@ MUTATIONS = [
         "fairseq_adv/criterions/creat.py",
         "loss - tau * _similarity",
         "loss + tau * _similarity",
-        "tests/criterions/test_creat.py::test_gradient_and_delta_equal_the_restated_algorithm[classes]",
+        "tests/criterions/test_restated.py::test_the_gradient_is_that_of_the_restated_algorithm"
+        "[creat---classes]",
         "CreAT's perturbation climbs towards the clean state",
     ),
     # --- objectives ---------------------------------------------------------------------------------
@@ -184,9 +186,9 @@ MUTATIONS = [
         "a run in fp32 takes several times as long on a GPU",
     ),
     Mutation(
-        "fairseq_adv/criterions/yopo.py",
-        "with torch.random.fork_rng(generators), masks:",
-        "with masks:",
+        "fairseq_adv/perturbation/dropout.py",
+        '        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):\n',
+        "        if self._states:\n",
         "tests/criterions/test_yopo.py::test_shallow_passes_draw_none_of_the_full_passes_numbers",
         "the shallow passes change the dropout masks of the next full pass",
     ),
@@ -222,9 +224,10 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/criterions/alum_vat.py",
-        "return divergence, delta.gradient() / scale",
-        "return divergence, delta.gradient()",
-        "tests/criterions/test_vat.py::test_gradient_and_delta_equal_the_restated_algorithm[classes-clamp-symmetric-kl]",
+        "gradient = delta.gradient() / scale",
+        "gradient = delta.gradient()",
+        "tests/criterions/test_restated.py::test_the_gradient_is_that_of_the_restated_algorithm"
+        "[alum_vat-clamp_symmetric-kl-classes]",
         "the factor that keeps delta's gradient from underflowing stays in the step",
     ),
     Mutation(
@@ -236,9 +239,9 @@ MUTATIONS = [
         "FreeLB's gradient is a sum over the passes instead of a mean",
     ),
     Mutation(
-        "fairseq_adv/criterions/pgd.py",
-        "nullcontext() if is_clean else batch.frozen_parameters(), replay:",
-        "nullcontext(), replay:",
+        "fairseq_adv/perturbation/passes.py",
+        "nullcontext() if self.trains else frozen_parameters(passes.weights)",
+        "nullcontext()",
         "tests/criterions/test_freelb_and_pgd.py::test_pgd_descends_at_the_end_point_alone[fp32]",
         "PGD's ascent steps leave their gradients in the weights",
     ),
@@ -546,7 +549,7 @@ MUTATIONS = [
         "fairseq_adv/fairseq_patches/mixed_precision.py",
         "torch.autocast(device.type, ",
         'torch.autocast("cuda", ',
-        "tests/criterions/test_bf16_restated.py::"
+        "tests/criterions/test_restated.py::"
         "test_the_gradient_is_that_of_the_restated_algorithm_in_bf16[freelb-classes]",
         "--amp trains in fp32 on CPUs",
     ),

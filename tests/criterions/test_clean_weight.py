@@ -11,25 +11,15 @@ from support import batch, build, flat_gradient, frozen, train_args
 
 from criterions import references
 from criterions.restated import (
-    ALPHA,
     DROPOUT,
-    EPSILON,
     FP16,
-    OBJECTIVES,
     ROWS,
     START,
-    assert_equal_gradients,
     change,
-    examples_of,
-    loss,
     loss_at,
     one_step,
     options,
-    parameters_of,
-    projected,
     recorded,
-    run_of,
-    uniform_noise,
 )
 
 WEIGHT = 1.5
@@ -38,30 +28,6 @@ CLEAN = ["--adv-clean-weight", str(WEIGHT)]
 DESCENT = ["--optimizer", "adam", "--adam-betas", "(0.0,0.0)", "--adam-eps", "1e3", "--lr", "500"]
 BOTH = pytest.mark.parametrize("method", ["freelb", "pgd"])
 STARTS = pytest.mark.parametrize("start", [0.0, START], ids=["at X", "random"])
-
-
-@BOTH
-@pytest.mark.parametrize(
-    ("objective", "start"), [("classes", 0.0), *((objective, START) for objective in OBJECTIVES)]
-)
-def test_the_gradient_is_the_restated_algorithms_and_the_weighted_one_at_x(
-    folders: dict[str, Path], method: str, objective: str, start: float
-) -> None:
-    run = run_of(folders, objective, method, *options(start=start), *CLEAN)
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        log = one_step(run, sample)[2]
-    examples = examples_of(sample)
-    expected = getattr(references, method)(
-        lambda delta: loss(run, sample, objective, delta),
-        projected(uniform_noise(sample, start), EPSILON, examples), parameters_of(run), 3, ALPHA, EPSILON,
-        examples, WEIGHT,
-    )  # fmt: skip
-    assert_equal_gradients(run, expected, atol=4e-6 if objective in ("classes", "regression") else 1e-5)
-    losses = [float(loss(run, sample, objective, delta).detach()) for delta in deltas]
-    own = losses[-1] if method == "pgd" else sum(losses) / 3
-    clean = float(loss(run, sample, objective, torch.zeros_like(deltas[0])).detach())
-    assert float(log["loss"]) == pytest.approx(own + WEIGHT * clean, rel=1e-5)
 
 
 @BOTH

@@ -1,10 +1,8 @@
-"""CreAT in fairseq's trainer against its algorithm restated in plain torch, on every objective."""
+"""CreAT in fairseq's trainer. Its gradient: test_restated.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -12,49 +10,21 @@ import torch.nn.functional as F
 from support import CREAT_ARGS, batch
 from torch import nn
 
-from criterions import references
 from criterions.restated import (
     DIM,
-    OBJECTIVES,
-    assert_near,
     draws,
     examples_of,
     loss,
     one_step,
-    parameters_of,
     recorded,
     run_of,
     state,
 )
+from criterions.restatements import Restated
 from fairseq_adv.objectives.encoder_states import first_states
 
-K, ALPHA, EPSILON, TAU, STD = 3, 0.3, 0.5, 2.0, 0.1  # CREAT_ARGS's
+K, EPSILON = 3, 0.5  # CREAT_ARGS's
 ROWS = [0, 1, 2, 3]
-
-
-def restated(
-    run: SimpleNamespace, sample: dict[str, Any], objective: str, tau: float
-) -> tuple[list[torch.Tensor | None], torch.Tensor]:
-    return references.creat(
-        lambda d: loss(run, sample, objective, d), lambda d: state(run, sample, d),
-        draws(sample, "normal") * STD,
-        parameters_of(run), k=K, alpha=ALPHA, epsilon=EPSILON, tau=tau, examples=examples_of(sample),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_gradient_and_delta_equal_the_restated_algorithm(folders: dict[str, Path], objective: str) -> None:
-    run = run_of(folders, objective, "creat", *CREAT_ARGS)
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        one_step(run, sample)
-    expected, delta = restated(run, sample, objective, TAU)
-    assert len(deltas) == K
-    torch.testing.assert_close(deltas[0], draws(sample, "normal") * STD, rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-5)
-    assert_near(run, expected, 2e-5)
-    # tau counts: without it delta goes elsewhere.
-    assert (restated(run, sample, objective, 0.0)[1] - delta).norm() > 0.01 * delta.norm()
 
 
 def test_the_weight_of_the_similarity_does_not_grow_with_the_batch(folders: dict[str, Path]) -> None:
@@ -73,8 +43,11 @@ def test_the_weight_of_the_similarity_does_not_grow_with_the_batch(folders: dict
     summed = run_of(folders, "classes", "creat", *CREAT_ARGS, "--creat-sum-similarity")
     with recorded() as deltas:
         one_step(summed, whole)
-    _, delta = restated(summed, whole, "classes", TAU * len(ROWS))
-    torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-5)
+    summed.cfg.criterion.creat_tau *= len(ROWS)
+    expected = Restated(summed, whole, "classes")
+    expected.creat()
+    assert expected.delta is not None
+    torch.testing.assert_close(deltas[-1], expected.delta, rtol=1e-4, atol=1e-5)
 
 
 def test_with_the_papers_constants_delta_is_its_start_brought_into_the_ball(folders: dict[str, Path]) -> None:

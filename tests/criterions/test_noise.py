@@ -6,42 +6,17 @@ from pathlib import Path
 
 import pytest
 import torch
-from support import batch, flat_gradient, slow
+from support import batch, flat_gradient
 
 from criterions.restated import (
     DROPOUT,
-    OBJECTIVES,
-    assert_gradient,
-    draws,
     examples_of,
-    loss,
     one_step,
     recorded,
     run_of,
-    uniform_noise,
 )
 
-SIZE = 0.6
 ROWS = [0, 1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("objective", "kind"),
-    [*((objective, "uniform") for objective in OBJECTIVES), ("classes", "normal"),
-     *(slow(objective, "normal") for objective in OBJECTIVES[1:])],
-)  # fmt: skip
-def test_the_gradient_is_that_of_the_loss_at_the_restated_noise(
-    folders: dict[str, Path], objective: str, kind: str
-) -> None:
-    """NEFTune: U(-1, 1) * alpha / sqrt(L * D), L the real tokens of the example, all of its rows together."""
-    run = run_of(folders, objective, "noise", "--noise-kind", kind, "--noise-size", str(SIZE))
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        one_step(run, sample)
-    expected = uniform_noise(sample, SIZE) if kind == "uniform" else draws(sample, kind) * SIZE
-    assert len(deltas) == 1  # one pass
-    torch.testing.assert_close(deltas[0], expected, rtol=1e-6, atol=1e-7)
-    assert_gradient(run, loss(run, sample, objective, expected), 2e-6)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "normal"])

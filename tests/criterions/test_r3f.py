@@ -8,20 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from support import batch, build, fairseq_train, slow, train_args, weights
+from support import batch, build, fairseq_train, train_args, weights
 
-from criterions.references import total_divergence
 from criterions.restated import (
     DROPOUT,
-    OBJECTIVES,
-    assert_gradient,
     draws,
-    loss,
     one_step,
-    predictions,
     recorded,
     run_of,
-    weight_of,
     write_all,
 )
 
@@ -29,36 +23,6 @@ EPSILON, LAMBDA = 0.2, 3.0
 WORDS = ["--r3f-epsilon", str(EPSILON), "--r3f-lambda", str(LAMBDA)]
 ROWS = [0, 1, 2, 3]
 SPECTRAL = "--spectral-norm-classification-head"
-
-
-@pytest.mark.parametrize(
-    ("objective", "kind"),
-    [*((objective, "uniform") for objective in OBJECTIVES), ("classes", "normal"),
-     *(slow(objective, "normal") for objective in OBJECTIVES[1:])],
-)  # fmt: skip
-def test_the_gradient_is_that_of_the_restated_loss(
-    folders: dict[str, Path], objective: str, kind: str
-) -> None:
-    """L(x) + lambda (KL(x, x + z) + KL(x + z, x)), no side constant; of a regression its squared difference.
-
-    Begin and end of a span count half each, as in its loss.
-    """
-    run = run_of(folders, objective, "r3f", *WORDS, "--r3f-noise", kind)
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        log = one_step(run, sample)[2]
-    noise = draws(sample, kind) * EPSILON
-    assert len(deltas) == 1
-    torch.testing.assert_close(deltas[0], noise, rtol=1e-6, atol=1e-7)
-    clean, noised = (predictions(run, sample, objective, d) for d in (torch.zeros_like(noise), noise))
-    divergence = weight_of(objective) * total_divergence(clean, noised, "symmetric-kl", detach=False)
-    task_loss = loss(run, sample, objective, torch.zeros_like(noise))
-    assert float(divergence.detach()) > 1e-3
-    assert_gradient(run, task_loss + LAMBDA * divergence, 2e-5)
-    assert float(log["r3f_divergence"]) == pytest.approx(float(divergence.detach()), rel=1e-4)
-    assert float(log["task_loss"]) == pytest.approx(float(task_loss.detach()), rel=1e-5)
-    total = log["task_loss"] + LAMBDA * log["r3f_divergence"]
-    assert float(log["loss"]) == pytest.approx(float(total), rel=1e-6)
 
 
 def test_the_noise_reaches_the_encoder(folders: dict[str, Path]) -> None:

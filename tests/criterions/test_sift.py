@@ -1,72 +1,19 @@
-"""SiFT against ALUM's Algorithm 1 on normalised embeddings, restated in plain torch."""
+"""SiFT: what differs from ALUM. Its gradient: test_restated.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from support import batch
 
-from criterions import references
 from criterions.restated import (
-    OBJECTIVES,
-    assert_near,
-    examples_of,
-    loss,
     one_step,
-    parameters_of,
-    predictions,
-    recorded,
     run_of,
-    weight_of,
 )
-from criterions.test_vat import FP16, ROWS, start_of, vat_options
+from criterions.test_vat import FP16, ROWS, vat_options
 from fairseq_adv.data.errors import DataError
-
-EPS = 1e-12  # of the first layer norm, as if LN were applied twice and delta added in between
-
-
-def built(folders: dict[str, Path], objective: str, *words: str, criterion: str = "sift") -> SimpleNamespace:
-    run = run_of(folders, objective, criterion, *words)
-    run.model.encoder.sentence_encoder.layernorm_embedding.eps = EPS
-    return run
-
-
-def shift(run: SimpleNamespace, sample: dict[str, Any], delta: torch.Tensor) -> torch.Tensor:
-    """What is added to the word embeddings, so that the first layer norm gets LN(x) + delta."""
-    tokens, encoder = sample["net_input"]["src_tokens"], run.model.encoder.sentence_encoder
-    seen = tokens.masked_fill(sample["span"], run.task.mask_index) if "span" in sample else tokens
-    words, places = encoder.embed_tokens(seen), encoder.embed_positions(seen)
-    normalized = F.layer_norm(words + places, words.shape[-1:], eps=EPS)
-    return torch.where(seen.ne(1).unsqueeze(-1), normalized + delta - places - words, torch.zeros_like(words))
-
-
-@pytest.mark.parametrize(
-    ("objective", "projection"),
-    [*((objective, "smart") for objective in OBJECTIVES), ("classes", "l2"), ("masked_lm", "l2")],
-)
-def test_gradient_and_delta_equal_the_restated_algorithm(
-    folders: dict[str, Path], objective: str, projection: str
-) -> None:
-    run = built(folders, objective, *vat_options(projection))
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        one_step(run, sample)
-    expected, delta = references.alum(
-        lambda d: predictions(run, sample, objective, shift(run, sample, d)),
-        lambda d: loss(run, sample, objective, shift(run, sample, d)),
-        start_of(sample, 0.1), parameters_of(run), k=2, eta=0.5, epsilon=0.2,
-        alpha=3.0 * weight_of(objective), projection=projection, kind="symmetric-kl",
-        examples=examples_of(sample),
-    )  # fmt: skip
-    # The gradient at the start of a WSC row is so small that processors differ in its direction.
-    torch.testing.assert_close(deltas[-1], delta, rtol=1e-4, atol=1e-4 if objective == "wsc" else 1e-5)
-    assert not torch.equal(deltas[-1], deltas[0])
-    assert_near(run, expected, 2e-5)
 
 
 def test_the_scale_of_the_embeddings_does_not_matter(folders: dict[str, Path]) -> None:
@@ -74,7 +21,7 @@ def test_the_scale_of_the_embeddings_does_not_matter(folders: dict[str, Path]) -
     found = {}
     for criterion in ("sift", "alum_vat"):
         for scale in (1.0, 10.0):
-            run = built(folders, "classes", *vat_options(), criterion=criterion)
+            run = run_of(folders, "classes", criterion, *vat_options())
             encoder = run.model.encoder.sentence_encoder
             with torch.no_grad():
                 encoder.embed_tokens.weight.mul_(scale)

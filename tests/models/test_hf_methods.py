@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from criterions.restated import OBJECTIVES, ROWS, assert_near, move_average, one_step, parameters_of
-from criterions.test_bf16_restated import EXACT, OPTIONS, SGD, Restated
+from criterions.restatements import EXACT, OPTIONS, SGD, Restated
 from hf_encoders import KINDS, hf_run
 from support import batch, slow
 
