@@ -199,7 +199,7 @@ setup(
         "docs": DOCS,  # the documentation site, scripts/docs.sh
         "hf": HF,  # encoders of transformers as they are
         "notebook": NOTEBOOK,  # examples/quickstart/tour.ipynb
-        "plots": PLOTS,  # fairseq-adv compare --curves
+        "plots": PLOTS,  # examples/flooding/figures.py
         "retrieval": RETRIEVAL,  # documents for ARC
         "sweeps": SWEEPS,  # fairseq-hydra-train --multirun, several runs at once or through SLURM
         "wsc": WSC,  # noun phrases for WSC

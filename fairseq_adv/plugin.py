@@ -24,6 +24,7 @@ from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
 from fairseq.models.roberta.model import RobertaLMHead
 from fairseq.models.transformer.transformer_encoder import TransformerEncoderBase
 from fairseq.optim.amp_optimizer import AMPOptimizer
@@ -37,11 +38,13 @@ from fairseq_adv.fairseq_patches import (
     data_loading,
     gpu_waits,
     mixed_precision,
+    progress,
     signals,
     training_loop,
     workers,
 )
 from fairseq_adv.fairseq_patches.replace import LOOP, Plain, put, replace
+from fairseq_adv.training.metrics_file import write_metrics
 from fairseq_adv.training.trainer import Trainer
 from fairseq_adv_compat.machine import ask_for_huge_pages
 
@@ -88,6 +91,10 @@ PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     # Mini-batches that AdversarialTrainer has moved to a GPU.
     (TransformerEncoderBase, "forward_scriptable", gpu_waits.encode_without_waiting),
     (RobertaLMHead, "forward", gpu_waits.use_known_places),
+    # What a run logs, for its file of numbers and for the screen.
+    (checkpoint_utils, "load_checkpoint", progress.begin),
+    (checkpoint_utils, "save_checkpoint", progress.save),
+    (progress_bar, "progress_bar", progress.watched),
 )
 
 ask_for_huge_pages()
@@ -102,3 +109,4 @@ LOOP.update(  # functions of fairseq_cli.train
     get_valid_stats=training_loop.get_valid_stats,
 )
 put(fairseq.trainer, "Trainer", Trainer)
+write_metrics()

@@ -132,7 +132,7 @@ standard=$runs/standard-seed$seed freelb=$runs/freelb-seed$seed table=$runs/tabl
 text='A terrible, boring film.'
 compare() {
     if [ -n "$glue" ]; then
-        fairseq-adv compare "$standard" "$freelb" --epsilon 0.01 0.02 --relative --batches 4 --curves "$runs/curves.png" >"$table"
+        fairseq-adv compare "$standard" "$freelb" --epsilon 0.01 0.02 --relative --batches 4 >"$table"
         return
     fi
     [ ! -s "$table" ] || return 0
@@ -147,7 +147,7 @@ echo "checkpoints and logs: $standard, $freelb"
 echo "commands and their output: $log"
 predict="${VENV:-.venv}/bin/fairseq-adv predict $freelb/checkpoint_best.pt"
 if [ -n "$glue" ]; then
-    echo "learning curves: $runs/curves.png; more: $predict --help"
+    echo "more: $predict --help"
 else
     answer=$(echo "$text" | fairseq-adv predict "$freelb/checkpoint_best.pt" --stdin 2>>"$log")
     echo "Now a sentence of your own. This one's answer is ${answer/$'\t'/, with probability }:"

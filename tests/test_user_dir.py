@@ -14,6 +14,7 @@ from methods import METHODS
 from omegaconf import OmegaConf
 from support import PLUGIN, assembled, batch, command, run_command, slow, write_task
 
+from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv_compat.hydra_errors import run_and_report
 
 YAML = """
@@ -89,6 +90,8 @@ def test_it_trains_from_a_shell(data: Path, tmp_path: Path, criterion: str) -> N
     done = run_command(command("fairseq-hydra-train"), *words)
     assert done.returncode == 0, done.stderr[-2000:]
     assert "done training" in (tmp_path / "out" / "hydra_train.log").read_text()
+    run = read_metrics(tmp_path / "out" / "checkpoints")
+    assert run.option("criterion", "_name") == criterion.split(",")[0] and run.of("valid")
 
 
 @pytest.mark.parametrize(

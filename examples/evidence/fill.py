@@ -44,9 +44,9 @@ from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepa
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.processes import python_module
+from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.evaluation.run_logs import read_log
 
 HERE = Path(__file__).resolve().parent
 COMMANDS = Path(sys.executable).parent  # the environment's bin folder, which need not be on PATH
@@ -195,7 +195,7 @@ class Worker:
         starts = _start(folder, training)
         print(f"== {cell.name}" + (f" (start {starts})" if starts > 1 else ""), flush=True)
         costs = self._train(cell, training)
-        updates = int(read_log(folder / "train.log", is_validated=False).train[-1]["num_updates"])
+        updates = read_metrics(folder).updates
         measured, seconds = self._outcome(cell, "measure", self._measuring(cell))
         on_words = {}
         for name in cell.word_attacks:
@@ -224,7 +224,6 @@ class Worker:
             "--no-epoch-checkpoints", "--save-interval", "3", "--num-workers", "0", "--data-buffer-size",
             "0", "--log-interval", "1000", "--seed", str(cell.seed),
             "--user-dir", str(HERE.parents[1] / "fairseq_adv"), "--save-dir", cell.name,
-            "--log-file", f"{cell.name}/train.log", "--log-format", "json",
         ]  # fmt: skip
 
     def _measuring(self, cell: Cell) -> list[str]:

@@ -22,6 +22,7 @@ from tables import markdown, write_between
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 
 FIGURE = "levels"
+GREY, COLOURS = "#777777", ("#0072B2", "#D55E00")  # Okabe and Ito's, which colour-blind readers tell apart
 PRIMARY = {"accuracy": 0.5, MOVED: 2.0}  # with the smallest gain of interest, in points
 NAMES = {"accuracy": "accuracy", MOVED: f"accuracy, embeddings moved by up to {100 * GRID['radius']:g} %"}
 Levels = Mapping[str, tuple[float, float]]  # of an arm, the accuracy and that where embeddings are moved
@@ -166,7 +167,6 @@ def draw(lines: Mapping[str, Levels], path: Path) -> None:
     from matplotlib.figure import Figure
 
     from fairseq_adv.data.io import atomic_open
-    from fairseq_adv.evaluation.plots import COLOURS, GREY
 
     matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
     figure = Figure(figsize=(8, 1.4 + 0.3 * len(lines)), layout="constrained")

@@ -4,10 +4,10 @@
   log RUN OUT                    gradient accordance, training and dev loss over the updates, with the zero
                                  crossings and the range of flood levels that they suggest (Figure 3)
   checkpoints CHECKPOINT… OUT    the same, measured now on the checkpoints of one run
-  levels RUN… OUT                dev score against flood level, from the logs of a sweep (Figure 2)
+  levels RUN… OUT                dev score against flood level, from the runs of a sweep (Figure 2)
   noise CHECKPOINT… OUT          dev loss against Gaussian noise on the word embeddings (Figure 1)
 
-A log is the file that fairseq-train --log-format json --log-file wrote. Its --log-interval must be no longer
+RUN is a --save-dir, with the metrics.jsonl that training wrote there. Its --log-interval must be no longer
 than --accordance-interval: each line has only the last measurement before it.
 Writes OUT.csv, and OUT.png if matplotlib is there (the extra [plots]).
 Losses are in nats. fairseq logs bits: a logged loss of 0.1 is 0.069 nats.
@@ -25,6 +25,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -33,15 +34,14 @@ from fairseq_adv.cli.number_types import count, whole, with_commas
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 from fairseq_adv.cli.shared_options import add_shared
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_write
+from fairseq_adv.data.io import atomic_open, atomic_write
+from fairseq_adv.data.run_metrics import EPOCH, read_metrics, unit
 from fairseq_adv.data.tables.table_text import number_cell, table_text
-from fairseq_adv.evaluation import plots
-from fairseq_adv.evaluation.run_logs import VALID, log_lines, read_log
-from fairseq_adv.evaluation.summaries import LOWER, unit
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 
-BAND = "#F0E442"
+BAND, GREY = "#F0E442", "#777777"
+POINTS = {"marker": "o", "markersize": 4, "linewidth": 1.5}
 AT = "accordance_update"
 
 
@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(draw=draw)
         return command
 
-    log = add("log", from_log, "Figure 3 from the log of a run that measured its accordance")
-    log.add_argument("run", type=Path, metavar="RUN", help="a --log-file, or the folder with its train.log")
+    log = add("log", from_log, "Figure 3 from a run that measured its accordance")
+    log.add_argument("run", type=Path, metavar="RUN", help="a --save-dir")
     probe = add("checkpoints", from_checkpoints, "Figure 3 from the checkpoints of a run")
     probe.add_argument("--batches", type=count, default=10, metavar="N", help="number of probe mini-batches")
     probe.add_argument("--dropout", action="store_true", help="measure with dropout")
@@ -64,8 +64,8 @@ def parser() -> argparse.ArgumentParser:
     for command in (log, probe):
         command.add_argument("--group", help="parameters whose crossings are marked (default: the first one)")
         command.add_argument("--crossing", choices=("up", "down", "any"), default="any", help="which to mark")
-    levels = add("levels", from_sweep, "Figure 2 from the logs of runs with several flood levels")
-    levels.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="logs, or folders with a train.log")
+    levels = add("levels", from_sweep, "Figure 2 from runs with several flood levels")
+    levels.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="folders, each a --save-dir")
     levels.add_argument("--metric", default="accuracy", help="validation metric")
     levels.add_argument("--which", choices=("last", "best"), default="last", help="epoch to read")
     noise = add("noise", from_noise, "Figure 1 from checkpoints, one of each run to compare")
@@ -116,38 +116,28 @@ class Curve:
         return None if math.isnan(low + high) else (low, high)
 
 
-def log_of(run: Path) -> Path:
-    """The log of a run: a file, or ``train.log`` in the given folder."""
-    return run / "train.log" if run.is_dir() else run
-
-
-def name_of(run: Path) -> str:
-    """A run's name: that of its folder, or of a log not called train.log."""
-    path = log_of(run).resolve()
-    return path.parent.name if path.name == "train.log" else path.stem
-
-
 def from_log(options: argparse.Namespace) -> None:
-    path = log_of(options.run)
-    lines = log_lines(path)
-    # Of two lines for one update the last counts: a restarted run repeats updates.
-    found = {int(line.values[AT]): line.values for line in lines if AT in line.values}
+    run = read_metrics(options.run)
+    found = {
+        int(line.values[AT]): line.values
+        for line in run.lines
+        if not math.isnan(line.values.get(AT, math.nan))
+    }
     if not found:
         raise DataError(
-            f"{path}: no gradient accordance in this log. fairseq-train --accordance-interval N logs it "
-            "(add --flood-level 0 to only measure)"
+            f"{options.run}: a run without gradient accordance. --accordance-interval N measures it (add "
+            "--flood-level 0 to only measure)"
         )
     found = dict(sorted(found.items()))
     groups = [group for group in GROUPS if any(f"accordance_{group}" in line for line in found.values())]
     if any(f"accordance_{group}" not in line for line in found.values() for group in groups):
-        raise DataError(f"{path}: its measurements are of different groups. Is it the log of one run?")
-    valid = [line for line in lines if line.kind == VALID]
-    dev = {line.updates: line.loss_nats for line in valid if line.split == valid[0].split}
+        raise DataError(f"{options.run}: its measurements are of different groups. Is it one run?")
+    dev = {line.update: line.loss_nats for line in run.of(run.valid_splits[0])}
     losses = {update: line.get("accordance_loss_nats", math.nan) for update, line in found.items()}
     cosines = {group: [line[f"accordance_{group}"] for line in found.values()] for group in groups}
-    starts = [(int(line.values.get("flood_start", 0)), line.values.get("flood_level")) for line in lines]
+    starts = [(int(line.values.get("flood_start", 0)), line.values.get("flood_level")) for line in run.lines]
     start = next(((update, b) for update, b in reversed(starts) if update and b), None)
-    finish_curve(Curve(name_of(options.run), losses, cosines, dict(sorted(dev.items())), start), options)
+    finish_curve(Curve(options.run.resolve().name, losses, cosines, dev, start), options)
 
 
 def from_checkpoints(options: argparse.Namespace) -> None:
@@ -199,32 +189,30 @@ def curve_rows(curve: Curve) -> Iterable[Sequence[object]]:
         yield [update, *numbers, *(found.get(update, "") for found in crossed)]
 
 
-def draw_curve(curve: Curve, group: str, marked: Sequence[Crossing], out: Path) -> None:
+def draw_curve(curve: Curve, group: str, marked: Sequence[Crossing], figure: Any) -> None:
     """Accordance at the top, losses at the bottom; triangles are crossings, bands those of the first."""
-    figure = plots.new_figure(8.5, 6.5)
     top, bottom = figure.subplots(2, 1, sharex=True)
-    top.axhline(0, color=plots.GREY, linewidth=0.8)
-    for i, (name, values) in enumerate(curve.cosines.items()):
-        top.plot(list(curve.losses), values, plots.STYLES[i % 4], label=name, **plots.line(i, len(values)))
-    for i, (name, losses) in enumerate((("training loss", curve.losses), ("dev loss", curve.dev)), 3):
+    top.axhline(0, color=GREY, linewidth=0.8)
+    for name, values in curve.cosines.items():
+        top.plot(list(curve.losses), values, label=name, **POINTS)
+    for color, name, losses in (("C3", "training loss", curve.losses), ("C4", "dev loss", curve.dev)):
         if losses:
-            bottom.plot(*zip(*losses.items()), plots.STYLES[i - 3], label=name, **plots.line(i, len(losses)))
+            bottom.plot(*zip(*losses.items()), color=color, label=name, **POINTS)
     for direction, marker in (("up", "^"), ("down", "v")):
         if at := [one.update for one in marked if one.direction == direction]:
             name = f"crosses zero {direction} ({group})"
-            top.plot(at, [0] * len(at), marker, color=plots.COLOURS[6], markersize=7, label=name)
+            top.plot(at, [0] * len(at), marker, color="black", markersize=7, label=name)
     for axes in (top, bottom) if marked else ():
         axes.axvspan(marked[0].start, marked[0].update, color=BAND, alpha=0.4)
     if marked and (found := curve.range(marked[0])):
         label = "range for b:\n{:.3g} to {:.3g} nats".format(*found)
-        bottom.axhspan(*found, color=plots.COLOURS[5], alpha=0.35, label=label)
+        bottom.axhspan(*found, color="C5", alpha=0.35, label=label)
     if curve.start is not None:
         label = "b = {1:.3g} nats, flooded\nfrom update {0} on".format(*curve.start)
-        bottom.axhline(curve.start[1], color=plots.COLOURS[6], linestyle="-.", linewidth=1, label=label)
+        bottom.axhline(curve.start[1], color="black", linestyle="-.", linewidth=1, label=label)
     top.set(title=curve.name + ("" if marked else f": no crossing ({group})"))
     top.set(ylabel="gradient accordance:\nmean cosine (2 × eq. 13)")
     bottom.set(xlabel="updates", ylabel="loss (nats)")
-    plots.save(figure, out)
 
 
 # --- Figure 2
@@ -232,19 +220,20 @@ def draw_curve(curve: Curve, group: str, marked: Sequence[Crossing], out: Path) 
 
 def from_sweep(options: argparse.Namespace) -> None:
     groups: dict[tuple[bool, float, str], list[tuple[str, float]]] = {}
-    best = min if options.metric in LOWER or "loss" in options.metric else max
-    for run in options.runs:
-        log = read_log(log_of(run))
-        if options.metric not in log.valid[-1]:
-            raise DataError(
-                f"{log_of(run)}: no metric {options.metric!r}. Pass one of {sorted(log.valid[-1])}"
-            )
-        scores = [epoch[options.metric] * unit(options.metric) for epoch in log.valid]
+    best = min if options.metric == "ppl" or "loss" in options.metric else max
+    for folder in options.runs:
+        run, name = read_metrics(folder), folder.resolve().name
+        epochs, validated = run.of(EPOCH), run.of(run.valid_splits[0])
+        if not epochs or not validated:
+            raise DataError(f"{folder}: no epoch of this run has ended with a validation")
+        if options.metric not in validated[-1].values:
+            there = ", ".join(sorted(validated[-1].scores))
+            raise DataError(f"{folder}: no metric {options.metric!r}. Pass one of {there}")
+        scores = [line.values[options.metric] * unit(options.metric) for line in validated]
         # Only a search logs where flooding started; a run whose level was found is a row of its own.
-        is_auto = "flood_start" in log.train[-1]
-        key = is_auto, log.train[-1].get("flood_level", 0.0), name_of(run) if is_auto else ""
-        score = best(scores) if options.which == "best" else scores[-1]
-        groups.setdefault(key, []).append((name_of(run), score))
+        is_auto = "flood_start" in epochs[-1].values
+        key = is_auto, epochs[-1].values.get("flood_level", 0.0), name if is_auto else ""
+        groups.setdefault(key, []).append((name, best(scores) if options.which == "best" else scores[-1]))
     if len({level for _, level, _ in groups}) < 2:
         raise DataError("a figure needs two or more flood levels. Pass more runs")
     label = f"{options.which}_{options.metric}_mean"
@@ -257,19 +246,17 @@ def from_sweep(options: argparse.Namespace) -> None:
     print(table_text(rows), end="")
 
 
-def draw_levels(rows: Sequence[Sequence[object]], label: str, out: Path) -> None:
+def draw_levels(rows: Sequence[Sequence[object]], label: str, figure: Any) -> None:
     """Mean score over the level, with the lowest and highest of several runs."""
-    figure = plots.new_figure(7.5, 4.5)
     axes = figure.subplots()
     names = {"option": "given level: mean", "auto": "--flood-level auto:\na run each\n(0: no crossing)"}
     for i, (found_by, name) in enumerate(names.items()):
         found = [[float(str(row[at])) for at in (0, 3, 4, 5)] for row in rows if row[1] == found_by]
         if found:
             levels, means, lowest, highest = zip(*found)
-            axes.plot(levels, means, " " if i else "-", label=name, **plots.line(i, len(found)))
-            axes.vlines(levels, lowest, highest, color=plots.COLOURS[5], linewidth=4)
+            axes.plot(levels, means, " " if i else "-", label=name, **POINTS)
+            axes.vlines(levels, lowest, highest, color="C5", linewidth=4)
     axes.set(xlabel="flood level b (nats); 0: not flooded", ylabel=label)
-    plots.save(figure, out)
 
 
 # --- Figure 1
@@ -311,31 +298,40 @@ def from_noise(options: argparse.Namespace) -> None:
     write(options.out, [["noise_std", *curves], *rows], partial(draw_noise, stds, curves, options.split))
 
 
-def draw_noise(stds: Sequence[float], curves: dict[str, list[float]], split: str, out: Path) -> None:
-    figure = plots.new_figure(7.5, 4.5)
+def draw_noise(stds: Sequence[float], curves: dict[str, list[float]], split: str, figure: Any) -> None:
     axes = figure.subplots()
-    for i, (label, losses) in enumerate(curves.items()):
-        axes.plot(stds, losses, plots.STYLES[i % 4], label=label, **plots.line(i, len(losses)))
+    for label, losses in curves.items():
+        axes.plot(stds, losses, label=label, **POINTS)
     axes.set(xlabel="standard deviation α of the noise", ylabel=f"mean loss of split {split!r} (nats)")
-    plots.save(figure, out)
 
 
-def write(out: Path, rows: Iterable[Sequence[object]], draw: Callable[[Path], None]) -> None:
-    """Writes OUT.csv, and OUT.png if matplotlib is installed."""
-    table, figure = (out.with_name(out.name + ending) for ending in (".csv", ".png"))
+def write(out: Path, rows: Iterable[Sequence[object]], draw: Callable[[Any], None]) -> None:
+    """Writes OUT.csv, and OUT.png if matplotlib is installed: a grid, and legends outside the data."""
+    table, picture = (out.with_name(out.name + ending) for ending in (".csv", ".png"))
     atomic_write(table, table_text(list(rows)))
     try:
+        import matplotlib.style
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        print(f"wrote {table}\nnote: no figure was drawn: that needs matplotlib. Install it with pip install "
+              "'fairseq_adv[plots]', and run the same command again", file=sys.stderr)  # fmt: skip
+        return
+    with matplotlib.style.context("tableau-colorblind10"):
+        figure = Figure(figsize=(8, 5.5), dpi=150, layout="constrained")
         draw(figure)
-    except plots.NoMatplotlib as missing:
-        print(f"wrote {table}\nnote: {missing}", file=sys.stderr)
-    else:
-        print(f"wrote {figure} and {table}")
+    for axes in figure.axes:
+        axes.grid(color="#DDDDDD", linewidth=0.5)
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0, frameon=False)
+    with atomic_open(picture) as file:
+        figure.savefig(file, format="png")
+    print(f"wrote {picture} and {table}")
 
 
 def work(options: argparse.Namespace) -> None:
     if options.out.suffix in (".png", ".csv"):
         options.out = options.out.with_suffix("")
-    elif options.out.exists() or options.out.suffix in (".pt", ".log"):  # OUT was forgotten
+    elif options.out.exists() or options.out.suffix == ".pt":  # OUT was forgotten
         raise DataError(f"OUT {options.out}: the last argument is the output name without an extension")
     options.draw(options)
 

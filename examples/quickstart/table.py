@@ -30,9 +30,9 @@ def table(runs: list[Path]) -> None:
     print(f"accuracy (%) on {found[0][0]['examples']:.0f} unseen sentences, their embeddings moved by up to")
     print(f"{'':16}" + "".join(f"{f'{100 * radius:g} %':>10}" for radius in (0, *RADII)) + "    training")
     for run, attacks in zip(runs, found):
-        log = summarise(run)
+        trained = summarise(run)
         numbers = [attacks[0]["accuracy"], *(one["perturbed_accuracy"] for one in attacks)]
-        seconds = (log.updates or 0) * log.seconds_per_update
+        seconds = (trained.updates or 0) * trained.seconds_per_update
         print(f"{run.name:16}" + "".join(f"{number:10.1f}" for number in numbers) + f"{seconds:10.0f} s")
 
 

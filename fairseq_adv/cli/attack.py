@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
 from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPORTANCE, METRICS, SIDES
 
 from .number_types import count, not_negative, positive, whole
-from .script import RESUMABLE, VerbParser, json_line
+from .script import RESUMABLE, VerbParser
 from .shared_options import (
     add_columns,
     add_running,

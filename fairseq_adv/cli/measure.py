@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.run_metrics import IN_BITS, NoMetrics
 from fairseq_adv.data.temperature import temperature_file
 
 from .number_types import count, positive
-from .script import VerbParser, json_line
+from .script import VerbParser
 from .shared_options import add_shared, add_unit, check_unit
 
 if TYPE_CHECKING:
@@ -47,7 +49,6 @@ def validate_options(parser: VerbParser) -> None:
 
 def validate(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation import validate as validation
-    from fairseq_adv.evaluation.run_logs import IN_BITS
 
     if args.calibrate and args.split.startswith("test"):
         raise DataError(
@@ -84,17 +85,16 @@ def validate(args: argparse.Namespace) -> None:
 COMPARE = """\
 Compares training runs side by side: best dev score, losses in nats, seconds per update.
 
-RUN is the --save-dir of a training run, or a folder of such folders, or a glob pattern; anything else is
-skipped. Runs that differ only in the seed are one row, with means and their 95 % intervals.
+RUN is the --save-dir of a training run, or a folder of such folders. Runs that differ only in the seed are
+one row, with means and their 95 % intervals.
 
-A run's train.log is read: fairseq-adv train writes one, fairseq-train with --log-format json --log-file
-RUN/train.log. Without a log, the checkpoints are read, which record less and give no learning curves. With
---epsilon the best checkpoints are also attacked. s/update is the time of an epoch by its updates, with
-validations and checkpoints. Missing values are shown as –.
+Scores and losses are those of checkpoint_best.pt, from metrics.jsonl, which training writes into the
+--save-dir. With --epsilon the best checkpoints are also attacked. s/update is the time of an epoch by its
+updates, with validations and checkpoints. Missing values are shown as –.
 
 Examples:
   fairseq-adv compare out/standard out/freelb
-  fairseq-adv compare out/sizes --metric mcc --curves out/curves.png
+  fairseq-adv compare out/sizes --metric mcc
   fairseq-adv compare out/standard out/freelb --epsilon 0.01 0.02 --relative
 """
 
@@ -111,7 +111,6 @@ def compare_options(parser: VerbParser) -> None:
     )
     add("--each", action="store_true", help="a row for each run, also if only the seed differs")
     add("--metric", help="validation metric to show (default: each run's own)")
-    add("--curves", type=Path, metavar="FILE", help="write learning curves to this .png")
     add("--epsilon", type=positive, nargs="+", default=[], metavar="E",
         help="attack with these radii of the L2 ball around each example; needs --relative or "
         "--absolute")  # fmt: skip
@@ -124,9 +123,8 @@ def compare_options(parser: VerbParser) -> None:
 
 def compare(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack_settings import Attack
-    from fairseq_adv.evaluation.find_runs import find_runs, join_seeds
-    from fairseq_adv.evaluation.run_logs import NoNumbers
-    from fairseq_adv.evaluation.summaries import Summary, summarise, table
+    from fairseq_adv.evaluation.comparison import join_seeds, table
+    from fairseq_adv.evaluation.summaries import Summary, find_runs, summarise
 
     steps = 5 if args.steps is None else args.steps
     attacks = [
@@ -142,31 +140,19 @@ def compare(args: argparse.Namespace) -> None:
             "--steps, --step-size, --relative, --absolute, --batches and --precision need an attack: pass "
             "its radius with --epsilon"
         )
-    if args.curves is not None and args.curves.suffix.lower() != ".png":
-        raise DataError(f"--curves {args.curves}: pass a file name that ends in .png")
-    runs, others = find_runs(args.runs)
-    if others:
-        print(f"note: skipped, not training runs: {', '.join(map(str, others))}", file=sys.stderr)
+    runs = find_runs(args.runs)
     found: dict[Path, Summary] = {}
     for run in runs:
         try:
             found[run] = summarise(run, args.metric, attacks, args.batches, args.precision)
-        except NoNumbers as error:
+        except NoMetrics as error:
             if len(runs) == 1:
                 raise
             print(f"note: skipped {error}", file=sys.stderr)
     if not found:
-        raise DataError("none of these runs has logged numbers yet")
+        raise DataError("none of these runs can be compared")
     rows = list(found.values())
     if len({row.name for row in rows}) < len(rows):
         for run, row in found.items():
             row.name = str(run)
     print(table(rows if args.each else join_seeds(rows), attacks))
-    if args.curves is not None:
-        from fairseq_adv.evaluation.plots import draw_runs
-
-        for row in rows:
-            if not row.train_losses and not row.dev_losses:
-                print(f"note: {row.name} has no train.log, so it has no curve", file=sys.stderr)
-        draw_runs(rows, args.curves)
-        print(f"wrote {args.curves}")

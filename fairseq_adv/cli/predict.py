@@ -45,11 +45,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationSet
 from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
-from .script import RESUMABLE, VerbParser, check_name, data_output, json_line, plain_name, shown_number
+from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
 from .shared_options import add_columns, add_running, add_shared, inference_config, label_map
 
 if TYPE_CHECKING:

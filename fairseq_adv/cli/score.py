@@ -7,9 +7,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
 
-from .script import VerbParser, json_line, shown_number
+from .script import VerbParser, shown_number
 from .shared_options import add_shared
 
 SQUAD = """\

@@ -5,15 +5,13 @@ from __future__ import annotations
 import argparse
 import codecs
 import errno
-import json
-import math
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import TextIO, cast
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.printable import brief, make_output_printable
@@ -95,19 +93,6 @@ def check_name(name: str, names: Sequence[str], problem: str, loosely: bool = Tr
 def shown_number(value: float) -> str:
     """A count as it is, any other number with two digits after the point."""
     return str(value) if isinstance(value, int) else f"{value:.2f}"
-
-
-def json_line(values: Mapping[str, Any]) -> str:
-    """JSON on one line. A number that is not finite is null: JSON has none, so readers may refuse NaN."""
-
-    def known(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {name: known(one) for name, one in value.items()}
-        if isinstance(value, (list, tuple)):
-            return list(map(known, value))
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps(known(values))
 
 
 def plain_name(name: str) -> str:

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from .train_log import logged_to
-from .train_screen import TrainScreen
 
 
 class ShownRun:
@@ -24,6 +23,8 @@ class ShownRun:
 
     def __call__(self, cfg: Any, **options: Any) -> Any:
         from fairseq.distributed.utils import is_master
+
+        from .train_screen import TrainScreen
 
         if not is_master(cfg.distributed_training):
             return self.main(cfg, **options)

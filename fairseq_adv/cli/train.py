@@ -2,7 +2,7 @@
 
 Other options are passed on to fairseq-train, its tasks and its criterions, and override the defaults.
 --dry-run prints the full command, which you can copy, change and run yourself. What fairseq logs, with its
-configuration and the model, goes to SAVE_DIR/train.log.
+configuration and the model, goes to SAVE_DIR/train.log; its numbers go to SAVE_DIR/metrics.jsonl.
 
 Examples:
   fairseq-adv train RTE-bin --encoder minilm --save-dir out/rte
@@ -65,8 +65,7 @@ filled in unless you pass them:
   --best-checkpoint-metric accuracy (CoLA: mcc, regression: pearson, tagging and span_qa: f1, masked_lm:
     loss)
   --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)
-  --log-file SAVE_DIR/train.log --log-format json --log-interval 20 (freeat: a
-    multiple of its steps), which fairseq-adv compare reads
+  --log-file SAVE_DIR/train.log --log-format json --log-interval 20 (freeat: a multiple of its steps)
 
 The head of a fine-tuned classifier or tagger, in the encoder's folder or a checkpoint, is taken over if its
 classes have the data's names (case apart), whatever their order; otherwise it begins anew. A line tells it.

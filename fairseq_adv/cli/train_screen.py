@@ -12,10 +12,20 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
+
+from fairseq.trainer import Trainer
+
+from fairseq_adv.data.run_metrics import EPOCH, INNER, SAVED, loss_nats
+from fairseq_adv.fairseq_patches.progress import (
+    Line,
+    Watcher,
+    in_whole_precision,
+    watchers,
+)
 
 from .train_text import (
     count_all_updates,
@@ -25,9 +35,6 @@ from .train_text import (
     shown_score,
     shown_time,
 )
-
-if TYPE_CHECKING:
-    from fairseq.trainer import Trainer
 
 EVERY = 60.0  # seconds between two lines where there is no terminal
 # Loggers of which every line is shown: how a run goes on, and how it ends before its end.
@@ -49,7 +56,7 @@ def _has_terminal() -> bool:
         return False
 
 
-class TrainScreen(logging.Handler):
+class TrainScreen(logging.Handler, Watcher):
     """A context manager around fairseq's ``main``: shows the run, and what its log warns of.
 
     Args:
@@ -75,32 +82,25 @@ class TrainScreen(logging.Handler):
         self._began = self._last = time.monotonic()
 
     def __enter__(self) -> TrainScreen:
-        from fairseq import checkpoint_utils
         from fairseq.logging import progress_bar
 
-        load, bar = checkpoint_utils.load_checkpoint, progress_bar.progress_bar
+        bar = progress_bar.progress_bar
 
-        def loaded(cfg: Any, trainer: Trainer, **options: Any) -> Any:
-            extra, epoch_itr = load(cfg, trainer, **options)
-            self._when_loaded()
-            self.begin(trainer, extra, epoch_itr)
-            return extra, epoch_itr
-
-        def shown(iterator: Any, **options: Any) -> ShownBar:
+        def logged(iterator: Any, **options: Any) -> Any:
             # The log has its lines from the root's handler, once each.
             options.update(
                 log_file=None, **({"log_format": "json"} if options["log_format"] == "tqdm" else {})
             )
-            split = (options.get("prefix") or "''").split("'")[1]  # "valid on 'valid' subset"
-            return ShownBar(bar(iterator, **options), self, options["epoch"], split)
+            return bar(iterator, **options)
 
-        self._patches.enter_context(mock.patch.object(checkpoint_utils, "load_checkpoint", loaded))
-        self._patches.enter_context(mock.patch.object(progress_bar, "progress_bar", shown))
+        self._patches.enter_context(mock.patch.object(progress_bar, "progress_bar", logged))
+        watchers.append(self)
         logging.getLogger().addHandler(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         logging.getLogger().removeHandler(self)
+        watchers.remove(self)
         self._patches.close()
         self._close_bar()
 
@@ -116,9 +116,10 @@ class TrainScreen(logging.Handler):
                 self._show(f"warning: {text}", sys.stderr)
 
     def begin(self, trainer: Trainer, extra: Any, epoch_itr: Any) -> None:
-        """Called when a checkpoint has been read, or there is none; shows what will be trained."""
+        """Shows what will be trained."""
         from fairseq_adv.fairseq_patches.training_loop import what_is_done
 
+        self._when_loaded()
         self._trainer, self._first = trainer, trainer.get_num_updates()
         saving = trainer.cfg.checkpoint
         if self._first and extra and extra.get("best") is not None and not saving.reset_meters:
@@ -154,7 +155,6 @@ class TrainScreen(logging.Handler):
             self._bar = None
 
     def tick(self, epoch: int, split: str) -> None:
-        """Called after each update, and with the name of a split after each mini-batch of a validation."""
         assert self._trainer is not None
         self._epoch, updates = epoch, self._trainer.get_num_updates()
         if self._bar is not None:
@@ -167,24 +167,25 @@ class TrainScreen(logging.Handler):
             where = f", scoring {split}" if split else ""
             self._show(", ".join(filter(None, [self._place() + where, self._numbers(), self._time_left()])))
 
-    def log(self, stats: Mapping[str, Any]) -> None:
-        """The means since the last ``--log-interval``."""
-        from fairseq_adv.evaluation.run_logs import loss_nats
+    def log(self, line: Line) -> None:
+        if line.split in (INNER, EPOCH):
+            self._loss = loss_nats(line.numbers)
+        if line.split == EPOCH:
+            self._end_epoch(line)
+        elif line.split not in (INNER, SAVED):
+            self._scored(line)
 
-        losses = {name: stats.get(name) for name in ("loss", "loss_nats")}  # None: each update was skipped
-        self._loss = loss_nats({name: float(loss) for name, loss in losses.items() if loss is not None})
-
-    def scored(self, epoch: int, split: str, stats: Mapping[str, Any]) -> None:
+    def _scored(self, line: Line) -> None:
         """A validation has ended. The first split's score selects the best checkpoint."""
         from fairseq.logging import metrics
 
         assert self._trainer is not None
-        self._epoch, saving = epoch, self._trainer.cfg.checkpoint
-        is_first = split == self._trainer.cfg.dataset.valid_subset.split(",")[0]
-        if not is_first or saving.best_checkpoint_metric not in stats:  # which fairseq refuses
+        self._epoch, saving = line.epoch, self._trainer.cfg.checkpoint
+        is_first = line.split == self._trainer.cfg.dataset.valid_subset.split(",")[0]
+        if not is_first or saving.best_checkpoint_metric not in line.rounded:  # which fairseq refuses
             return
-        name, self._told_at = saving.best_checkpoint_metric, self._trainer.get_num_updates()
-        score = score_of(stats, name)
+        name, self._told_at = saving.best_checkpoint_metric, line.update
+        score = score_of(line.rounded, name)
         is_best = (
             self._best is None
             or math.isnan(self._best)
@@ -192,16 +193,15 @@ class TrainScreen(logging.Handler):
         )
         if is_best:
             self._best, self._best_epoch = score, self._epoch
-        self.log(metrics.get_smoothed_values("train"))
+        so_far = metrics.get_smoothed_values("train")
+        self._loss = loss_nats(in_whole_precision(so_far, metrics.get_meters("train")))
         best = " (best so far)" if is_best else ""
         self._show(f"{self._place()}: loss {self._loss:.4f}, dev {shown_score(name, score)}{best}")
 
-    def end_epoch(self, epoch: int, stats: Mapping[str, Any]) -> None:
+    def _end_epoch(self, line: Line) -> None:
         """An epoch has ended, with or without a validation."""
-        assert self._trainer is not None
-        self._epoch = epoch
-        self.log(stats)
-        if self._told_at != self._trainer.get_num_updates():
+        self._epoch = line.epoch
+        if self._told_at != line.update:
             self._show(f"{self._place()}: loss {self._loss:.4f}")
 
     def end(self) -> None:
@@ -264,32 +264,3 @@ class TrainScreen(logging.Handler):
         else:
             sys.stdout.flush()
             print(line, file=file or sys.stdout, flush=True)
-
-
-class ShownBar:
-    """A progress bar of fairseq's, which writes the log, and tells the screen."""
-
-    def __init__(self, bar: Any, screen: TrainScreen, epoch: int, split: str) -> None:
-        self._bar, self._screen, self._epoch, self._split = bar, screen, epoch, split  # split "": training
-
-    def __iter__(self) -> Iterator[Any]:
-        for batches in self._bar:
-            yield batches
-            self._screen.tick(self._epoch, self._split)
-
-    def __len__(self) -> int:
-        return len(self._bar)
-
-    def update_config(self, config: Any) -> None:
-        self._bar.update_config(config)
-
-    def log(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
-        self._bar.log(stats, tag=tag, step=step)
-        self._screen.log(stats)
-
-    def print(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
-        self._bar.print(stats, tag=tag, step=step)
-        if self._split:
-            self._screen.scored(self._epoch, self._split, stats)
-        else:
-            self._screen.end_epoch(self._epoch, stats)

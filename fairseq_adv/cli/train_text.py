@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.run_metrics import loss_nats
 from fairseq_adv.data.spans.squad import find_squad
 from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tags.columns import ENDINGS
@@ -121,8 +122,6 @@ def _file_of_tokens(cfg: Any) -> str:
 
 def score_of(stats: Mapping[str, Any], metric: str) -> float:
     """The score that selects the best checkpoint; a loss in nats."""
-    from fairseq_adv.evaluation.run_logs import loss_nats
-
     return loss_nats({"loss": float(stats["loss"])}) if metric == "loss" else float(stats[metric])
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
@@ -25,7 +26,7 @@ FieldType = Tuple[str, Callable[[Any], bool]]
 
 def is_number(value: Any) -> bool:
     """Whether ``value`` is a finite number; a bool is not a number."""
-    return type(value) in (int, float) and math.isfinite(value)
+    return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
 COUNT: FieldType = ("a whole number of 0 or more", lambda value: type(value) is int and value >= 0)
@@ -68,6 +69,19 @@ def checked_object(text: str, fields: Mapping[str, FieldType], where: str, fix: 
         if not is_allowed(value[key]):
             raise DataError(f"{where}: {key} must be {wanted}, not {value[key]!r:.40}. {fix}")
     return value
+
+
+def json_line(values: Mapping[str, Any]) -> str:
+    """JSON on one line. A number that is not finite is null: JSON has none, so readers may refuse NaN."""
+
+    def known(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: known(one) for name, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return list(map(known, value))
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(known(values))
 
 
 def json_object(path: Path, fix: str = "Download the file again.") -> Dict[str, Any]:

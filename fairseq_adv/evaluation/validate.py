@@ -19,6 +19,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.run_metrics import IN_BITS
 from fairseq_adv.data.temperature import (
     HIGHEST,
     LOWEST,
@@ -30,7 +31,6 @@ from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.evaluation.calibration import fit_temperature, softmax
 from fairseq_adv.evaluation.class_report import ClassReport, class_report
 from fairseq_adv.evaluation.entity_report import EntityReport
-from fairseq_adv.evaluation.run_logs import IN_BITS
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.tags import Tags
 

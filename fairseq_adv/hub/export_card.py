@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from fairseq_adv.data.printable import printable
-from fairseq_adv.evaluation.run_logs import IN_BITS
+from fairseq_adv.data.run_metrics import IN_BITS, NoMetrics, read_metrics, unit
 from fairseq_adv.hub.trained_checkpoint import (
     CHOICES,
     CLASSES,
@@ -178,16 +177,35 @@ def _option(name: str, value: Any) -> str:
 
 
 def _scores(state: TrainedState) -> list[str]:
-    metric = _word(state.checkpoint.get("best_checkpoint_metric", "loss"))
-    unit = 1.0
-    if metric in IN_BITS:
-        metric, unit = f"{metric} (nats)", math.log(2)  # fairseq stores it in bits
+    metric = str(state.checkpoint.get("best_checkpoint_metric", "loss"))
     found = {
-        f"{metric} on the validation split": number(state.extra.get("val_loss")),
-        f"best {metric} during training": number(state.extra.get("best")),
+        f"{_named(metric)} on the validation split": (metric, number(state.extra.get("val_loss"))),
+        f"best {_named(metric)} during training": (metric, number(state.extra.get("best"))),
+        **_others(state, metric),
     }
-    rows = {name: f"{unit * value:.6g}" for name, value in found.items() if value is not None}
+    rows = {text: f"{unit(name) * value:.6g}" for text, (name, value) in found.items() if value is not None}
     return _table(rows) if rows else ["The checkpoint has no scores."]
+
+
+def _others(state: TrainedState, metric: str) -> dict[str, tuple[str, float | None]]:
+    """The other scores of the checkpoint's validation, if the metrics.jsonl of its run is beside it."""
+    try:
+        run = read_metrics(state.path.parent)
+    except NoMetrics:
+        return {}
+    first = run.valid_splits[0]
+    return {
+        f"{_named(name)} on {_word(split)}": (name, value)
+        for split in run.valid_splits
+        for line in run.of(split)
+        if line.update == state.updates
+        for name, value in line.scores.items()
+        if (split, name) != (first, metric)
+    }
+
+
+def _named(name: str) -> str:
+    return _word(name) + " (nats)" * (name in IN_BITS)
 
 
 def _table(rows: Mapping[str, str]) -> list[str]:

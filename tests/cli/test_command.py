@@ -17,7 +17,8 @@ from support import all_verbs, command, run_command
 
 import fairseq_adv.cli
 from fairseq_adv.cli import doctor
-from fairseq_adv.cli.script import check_name, json_line
+from fairseq_adv.cli.script import check_name
+from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS

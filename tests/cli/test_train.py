@@ -56,10 +56,10 @@ from fairseq_adv.cli.train_log import logged_to
 from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.criterions.freeat import costs_and_intervals
-from fairseq_adv.data.errors import DataError, FullDisk
+from fairseq_adv.data.errors import FullDisk
+from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.evaluation.run_logs import read_log
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 
 SIZES = (
@@ -464,7 +464,7 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     words = [tmp_path / "bin", "--encoder", encoder, "--save-dir", save, *QUICK]
     done = verb(*words)
     assert done.returncode == 0, done.stderr[-3000:]
-    assert len(read_log(save / "train.log").valid) == 3
+    assert len(read_metrics(save).of("valid")) == 3
     assert [path.name for path in (save / "tokenizer").iterdir()] == ["vocab.txt"]
     assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
     log = (save / "train.log").read_text()

@@ -21,7 +21,7 @@ from fairseq_adv.cli.shown_run import ShownRun
 from fairseq_adv.cli.train import _save_tokenizer
 from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.cli.train_text import count_all_updates, shown_time
-from fairseq_adv.evaluation.run_logs import log_lines
+from fairseq_adv.data.run_metrics import read_metrics
 
 SIZES = [
     "--arch", "roberta_base", "--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim",
@@ -61,14 +61,16 @@ def test_without_a_terminal(data: Path, tmp_path: Path) -> None:
         r"epoch 1 of 3, update 13 of 39: loss 0\.\d{4}, dev accuracy [\d.]+ \(best so far\)", one
     )
     assert re.fullmatch(r"epoch 3 of 3, update 39 of 39: loss .*", three)
-    lines = log_lines(tmp_path / "train.log")
-    scores = {line.values["epoch"]: line.values["accuracy"] for line in lines if line.kind == "valid"}
+    run_lines = read_metrics(tmp_path)
+    scores = {line.epoch: line.values["accuracy"] for line in run_lines.of("valid")}
     top = max(scores, key=lambda epoch: (scores[epoch], epoch))  # of equal ones the last
-    assert best == f"best dev accuracy {scores[top]:.2f} in epoch {top:.0f}"
+    assert best == f"best dev accuracy {scores[top]:.2f} in epoch {top}"
     assert checkpoint == f"checkpoint: {tmp_path}/checkpoint_best.pt"
     assert after == f"next: echo 'a text' | fairseq-adv predict {tmp_path}/checkpoint_best.pt --stdin"
-    assert [line.updates for line in lines if line.kind == "train_inner"] == [*range(1, 40)]  # once each
+    assert [line.update for line in run_lines.of("train_inner")] == [*range(1, 40)]
     text = (tmp_path / "train.log").read_text()
+    logged = re.findall(r"\| train_inner \| .*\"num_updates\": \"(\d+)\"", text)
+    assert logged == [str(update) for update in range(1, 40)]  # once each
     assert "RobertaModel(" in text and "{'_name': None, 'common'" in text and "Saved checkpoint" in text
     assert text.count("done training in") == 1
 
@@ -143,6 +145,8 @@ def test_only_the_first_worker_speaks(data: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     lines = done.stdout.splitlines()
     assert re.fullmatch(FIRST.format(data=data), lines[0]) and len(lines) == 8
+    updates = [line.update for line in read_metrics(tmp_path).of("train_inner")]
+    assert updates == [*range(1, 40)]  # and only the first writes
     assert "warning" not in done.stderr
 
 

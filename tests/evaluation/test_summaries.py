@@ -1,168 +1,91 @@
-"""What runs came to, from real logs and checkpoints and from logs written by hand."""
+"""What runs came to, from a real training and from numbers written by hand."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from run_samples import line, saved, write_run
 from support import fairseq_train, logged, train_args
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.summaries import sizes, summarise
+from fairseq_adv.evaluation.summaries import find_runs, sizes, summarise
 
 HOW = Attack(epsilon=0.4, step_size=0.2, steps=2)
-SIZES = "steps 3, lr 0.1, max-norm 0.6, init-mag 0.2"
 
 
-def write_log(
-    folder: Path, *lines: Any, criterion: str = "'_name': 'sentence_prediction'", best: str = "accuracy"
-) -> Path:
-    """A run's folder with such a log; a line is a text or the values of a JSON object."""
-    folder.mkdir()
-    first = (
-        f"{{'checkpoint': {{'optimizer_overrides': '{{}}', 'best_checkpoint_metric': '{best}', "
-        "'maximize_best_checkpoint_metric': True}, "
-    )
-    rows = [first + f"'criterion': {{{criterion}}}}}", *lines]
-    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-    (folder / "train.log").write_text(text)
-    return folder
-
-
-def valid(updates: int, **values: float) -> dict[str, Any]:
-    named = {f"valid_{name}": str(value) for name, value in values.items()}
-    return {"epoch": updates // 10, **named, "valid_num_updates": str(updates)}
-
-
-def test_a_log_has_everything(runs: Path) -> None:
+def test_a_training_has_everything(runs: Path) -> None:
     found = summarise(runs / "freelb")
-    text = (runs / "freelb" / "train.log").read_text()
-    # The same numbers, looked for in the log by other means.
-    lines = [json.loads(line) for line in dict.fromkeys(text.splitlines()) if '"valid_accuracy"' in line]
-    best = max(lines, key=lambda line: (float(line["valid_accuracy"]), line["epoch"]))
+    log = (runs / "freelb" / "output.txt").read_text()
+    # The same numbers, looked for in fairseq's own log.
+    rows = [json.loads(row[row.index("{") :]) for row in log.splitlines() if "| valid | {" in row]
+    best = max(rows, key=lambda row: (float(row["valid_accuracy"]), row["epoch"]))
     assert (found.name, found.criterion, found.updates, found.metric) == ("freelb", "freelb", 24, "accuracy")
     assert (found.score, found.epoch) == (float(best["valid_accuracy"]), best["epoch"])
-    assert found.loss == pytest.approx(float(best["valid_loss"]) * math.log(2))
-    options = dict(re.findall(r"'adv_(steps|lr|max_norm|init_mag)': ([\d.]+)", text))
-    assert found.sizes == ", ".join(f"{name.replace('_', '-')} {value}" for name, value in options.items())
-    assert 0 < found.seconds_per_update < 10 and 0 < found.ratio < 1
-    assert [update for update, _ in found.train_losses] == list(range(1, 25))
-    assert [point for point in found.dev_losses if point[1] == found.loss]
-    assert [update for update, _ in found.dev_scores] == [12, 24]
+    assert found.loss == pytest.approx(float(best["valid_loss"]) * math.log(2), abs=4e-4)
+    assert found.sizes == "steps 3, lr 0.1, max-norm 0.6, init-mag 0.2"
+    assert 0 < found.seconds_per_update < 10 and found.seed == "7" and found.split == "valid"
+    assert found.data == str(runs / "data")
 
 
-def test_checkpoints_alone_hold_less(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = shutil.copytree(runs / "freelb", tmp_path / "freelb")
-    whole = summarise(folder)
-    (folder / "train.log").unlink()
-    found = summarise(folder)
-    for name in ("name", "criterion", "sizes", "updates", "metric", "score", "epoch"):
-        assert getattr(found, name) == getattr(whole, name), name
-    assert math.isnan(found.loss) and not found.train_losses and not found.dev_scores
-    assert found.ratio == pytest.approx(whole.ratio, abs=1e-4)
-    assert 0.2 < found.seconds_per_update / whole.seconds_per_update < 5
-    monkeypatch.chdir(folder)
-    assert summarise(Path(".")).name == "freelb"
-    assert math.isnan(summarise(folder, "mcc").score) and math.isnan(summarise(folder, "mcc").epoch)
-    # A run that is judged by its loss, which fairseq has in bits; and one that has its last checkpoint alone.
-    for path in (folder / "checkpoint_best.pt", folder / "checkpoint_last.pt"):
-        state = torch.load(path, weights_only=False)
-        state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "loss"
-        state["extra_state"].update(val_loss=0.5, best=0.25)
-        torch.save(state, path)
-    found = summarise(folder)
-    assert (found.loss, found.metric) == (pytest.approx(0.5 * math.log(2)), "") and math.isnan(found.score)
-    (folder / "checkpoint_best.pt").unlink()
-    found = summarise(folder)
-    assert found.loss == pytest.approx(0.25 * math.log(2)) and math.isnan(found.epoch)
-    (folder / "checkpoint_last.pt").write_text("no checkpoint")
-    with pytest.raises(DataError, match="not a checkpoint"):
-        summarise(folder)
-    (folder / "checkpoint_last.pt").unlink()
-    with pytest.raises(DataError, match=r"neither train.log nor checkpoint_best.pt"):
-        summarise(folder)
+@pytest.mark.parametrize(
+    ("lines", "metric", "score", "epoch", "loss"),
+    [
+        # checkpoint_best.pt is the last that a validation has made the best: of equal scores the last.
+        ([line(10, loss_nats=1, accuracy=80), saved(10), line(20, loss_nats=2, accuracy=80), saved(20),
+          line(30, loss_nats=3, accuracy=70), saved(30, False)], None, 80, 2, 2),
+        # fairseq validates, but saves nothing, at --validate-interval-updates.
+        ([line(10, accuracy=86), line(20, accuracy=70), saved(20), line(30, accuracy=90)],
+         None, 70, 2, math.nan),
+        # Another number than the one by which the checkpoint was chosen, and of the same checkpoint.
+        ([line(10, accuracy=90, mcc=1), saved(10), line(20, accuracy=80, mcc=9)], "mcc", 1, 1, math.nan),
+        ([line(10, accuracy=9, task_loss=0.5), saved(10)], "task_loss", 0.5 * math.log(2), 1, math.nan),
+        # No checkpoint yet; the second split does not count.
+        ([line(10, accuracy=80, loss=1), line(20, accuracy=70, loss=2), line(20, "other", accuracy=1)],
+         None, 70, 2, 2 * math.log(2)),
+        ([line(10, ppl=3), saved(10)], None, 3, 1, math.nan),
+        ([line(10, loss=1)], None, math.nan, 1, math.log(2)),
+        ([line(10, loss=1, accuracy=3)], "pearson", math.nan, 1, math.log(2)),
+        ([line(7, "train_inner", epoch=1, loss=1)], None, math.nan, math.nan, math.nan),
+        ([], None, math.nan, math.nan, math.nan),
+    ],
+)  # fmt: skip
+def test_the_score_is_that_of_the_best_checkpoint(
+    tmp_path: Path, lines: list[Any], metric: str | None, score: float, epoch: float, loss: float
+) -> None:
+    found = summarise(write_run(tmp_path / "a", *lines), metric)
+    assert [found.score, found.epoch, found.loss] == pytest.approx([score, epoch, loss], nan_ok=True)
+    assert found.updates == (lines[-1]["update"] if lines else 0)
 
 
-def test_the_last_of_equal_scores_is_the_best_checkpoint_s(tmp_path: Path) -> None:
-    lines = [valid(10, loss=1, accuracy=80), valid(20, loss=2, accuracy=80), valid(30, loss=3, accuracy=70)]
-    found = summarise(write_log(tmp_path / "a", *lines))
-    assert (found.score, found.epoch, found.loss, found.updates) == (80, 2, 2 * math.log(2), 30)
-    assert math.isnan(found.seconds_per_update)
+def test_seconds_are_those_of_whole_epochs(tmp_path: Path) -> None:
+    lines = [line(10, "train_epoch", ups=0.5), line(20, "train_epoch", ups=0.25), line(30, "train_epoch")]
+    assert summarise(write_run(tmp_path / "a", *lines)).seconds_per_update == 3
 
 
-def test_a_score_without_a_checkpoint_is_not_the_best(tmp_path: Path) -> None:
-    """fairseq saves none at --validate-interval-updates."""
-    saved = "INFO | Saved checkpoint a/checkpoint1.pt (epoch 1 @ {} updates, score 70) (writing took 1 s)"
-    lines = [valid(10, accuracy=86), valid(20, accuracy=70), saved.format(20), valid(30, accuracy=90)]
-    found = summarise(write_log(tmp_path / "a", *lines))
-    assert (found.score, found.epoch) == (70, 2)
-    # At a signal, a checkpoint without a score; then a resumed run of fairseq-train, which logs none.
-    signal = saved.format(30).replace("70)", "None)")
-    lines += [signal, "{'_name': None, 'common': {}}", valid(40, accuracy=80)]
-    found = summarise(write_log(tmp_path / "b", *lines))
-    assert (found.score, found.epoch) == (80, 4)
-    lines += [valid(1_234_570, accuracy=85), saved.format(1_234_567), saved.format(40)]
-    assert summarise(write_log(tmp_path / "c", *lines)).score == 85
+def test_a_metric_that_is_not_there_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = write_run(tmp_path / "a", line(10, accuracy=3, loss=1, wps=5, best_accuracy=3))
+    assert math.isnan(summarise(run, "pearson").score)
+    assert caplog.messages == [f"{run}/metrics.jsonl: has no pearson. It has accuracy, loss"]
 
 
-def test_a_score_that_is_no_number_is_not_the_best(tmp_path: Path) -> None:
-    lines = [valid(10, accuracy=math.nan), valid(20, accuracy=80), valid(30, accuracy=70)]
-    assert summarise(write_log(tmp_path / "a", *lines)).score == 80
-
-
-def test_an_earlier_run_in_the_log_does_not_count(tmp_path: Path) -> None:
-    """Its checkpoints have been removed; its updates were more rows each."""
-    anew = "2026-11-26 10:00:00 | INFO | fairseq.trainer | No existing checkpoint found a/checkpoint_last.pt"
-    found = summarise(write_log(tmp_path / "a", anew, valid(10, accuracy=90), anew, valid(20, accuracy=70)))
-    assert (found.score, found.epoch) == (70, 2)
-
-
-def test_slow_updates_have_their_seconds(tmp_path: Path) -> None:
-    """fairseq writes 0.01 updates a second for 67 to 200 s each."""
-    train = {"train_loss": "1", "train_ups": "0.01", "train_wps": "8", "train_wpb": "1024", "epoch": 1}
-    found = summarise(write_log(tmp_path / "a", {**train, "train_num_updates": "2"}, valid(2, accuracy=80)))
-    assert found.seconds_per_update == 128
-
-
-def test_the_score_is_the_one_that_chose_the_best_checkpoint(tmp_path: Path) -> None:
-    """Tags and spans log the accuracy of words or windows, too."""
-    lines = [valid(10, loss=1, accuracy=90, f1=40), valid(20, loss=1, accuracy=91, f1=30)]
-    found = summarise(write_log(tmp_path / "a", *lines, best="f1"))
-    assert (found.metric, found.score, found.epoch) == ("f1", 40, 1)
-
-
-def test_a_score_that_is_not_there_is_no_error(tmp_path: Path) -> None:
-    lines = [valid(10, loss=1, ppl=3), valid(20, loss=2, ppl=2)]
-    found = summarise(write_log(tmp_path / "a", *lines))
-    assert (found.metric, found.score, found.epoch) == ("ppl", 2, 2)  # the lower the better
-    found = summarise(tmp_path / "a", "mcc")
-    assert math.isnan(found.score) and math.isnan(found.loss) and found.dev_losses
-    found = summarise(write_log(tmp_path / "b", valid(10, loss=2), valid(20, loss=1)))
-    assert (found.metric, found.epoch, found.loss) == ("", 2, math.log(2)) and math.isnan(found.score)
-    running = {"epoch": 1, "update": 0.5, "loss": "1.0", "num_updates": "7"}  # before the first validation
-    found = summarise(write_log(tmp_path / "c", running))
-    assert (found.updates, found.metric) == (7, "accuracy") and math.isnan(found.loss)
-    assert found.train_losses == [(7, math.log(2))]
-
-
-def test_a_loss_in_nats_is_preferred(tmp_path: Path) -> None:
-    found = summarise(write_log(tmp_path / "a", valid(10, loss=1, loss_nats=0.7, accuracy=3)))
-    assert found.loss == 0.7
-
-
-def test_of_several_starts_the_last_one_s_options_count(tmp_path: Path) -> None:
-    first = "{'criterion': {'_name': 'pgd', 'adv_lr': 0.5}}"
-    line = valid(10, accuracy=3)
-    folder = write_log(tmp_path / "a", line, first, line, criterion="'_name': 'freelb', 'adv_lr': 0.1")
-    assert (summarise(folder).criterion, summarise(folder).sizes) == ("pgd", "lr 0.5")
+def test_a_folder_of_runs(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"run{k}", line(10, accuracy=80)) for k in (1, 2, 10)]
+    (tmp_path / "multirun.yaml").write_text("")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run3").mkdir()
+    (tmp_path / "run3" / "checkpoint_last.pt").touch()  # made before metrics.jsonl: it will be told
+    assert find_runs([tmp_path]) == [*runs[:2], tmp_path / "run3", runs[2]]
+    assert find_runs([runs[1], tmp_path])[:2] == [runs[1], runs[0]]
+    for wrong, why in (("gone", "no such folder"), ("empty", "no run in it"), ("multirun.yaml", "no such")):
+        with pytest.raises(DataError, match=f"{tmp_path}/{wrong}: {why}"):
+            find_runs([tmp_path / wrong])
 
 
 @pytest.mark.parametrize(
@@ -174,12 +97,8 @@ def test_of_several_starts_the_last_one_s_options_count(tmp_path: Path) -> None:
          "start-update 50, init-mag 0.0"),
         ({"_name": "smart", "vat_epsilon": "1e-05", "smart_mu": "1", "vat_projection": "smart"},
          "epsilon 1e-05, smart-mu 1"),
-        ({"_name": "noise", "noise_kind": "normal", "noise_size": "0.1"},
-         "noise-size 0.1"),
         ({"_name": "r3f", "r3f_lambda": "1.0", "r3f_share_dropout": "True"},
          "r3f-lambda 1.0, r3f-share-dropout"),
-        ({"_name": "creat", "adv_steps": "2", "creat_tau": "1.0"},
-         "steps 2, creat-tau 1.0"),
         ({"_name": "unknown", "adv_lr": "0.1", "unknown_tau": "2", "train_subset": "1"},
          "lr 0.1, unknown-tau 2"),
         ({"flood_level": "auto", "flood_scope": "update"}, "flood-level auto"),
@@ -205,56 +124,36 @@ def test_an_attack_is_kept(runs: Path) -> None:
     kept.unlink()
 
 
-def test_a_kept_attack_is_of_the_same_data(
+def test_a_kept_attack_is_of_the_same_files(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the split's files; data may be prepared again into the same folder. With a log, and without."""
-    folder = shutil.copytree(runs / "freelb", tmp_path / "freelb")
-    shutil.copytree(runs / "data", tmp_path / "data")
-    (folder / "train.log").write_text(
-        (folder / "train.log").read_text().replace(str(runs / "data"), str(tmp_path / "data"))
-    )
-    state = torch.load(folder / "checkpoint_best.pt", weights_only=False)
-    state["cfg"]["task"]["data"] = str(tmp_path / "data")
-    torch.save(state, folder / "checkpoint_best.pt")
-    calls: list[str] = []
+    """Of the split that was validated first; data may be prepared again into the same folder."""
+    folder, data = shutil.copytree(runs / "freelb", tmp_path / "freelb"), tmp_path / "data"
+    shutil.copytree(runs / "data", data)
+    text = (folder / "metrics.jsonl").read_text().replace(str(runs / "data"), str(data))
+    (folder / "metrics.jsonl").write_text(text)
+    splits: list[str] = []
 
-    def attack(path: str, how: Attack, **_: Any) -> dict[str, float]:
-        calls.append(path)
-        return {"loss": 0.5, "perturbed_loss": 1.0}
+    def attack(path: str, how: Attack, *, split: str, **_: Any) -> dict[str, float]:
+        splits.append(split)
+        return {"loss": 0.5, "perturbed_loss": 1.0}  # a regression's
 
     monkeypatch.setattr("fairseq_adv.evaluation.summaries.attack_checkpoint", attack)
 
     def measured(touched: str) -> int:
         """How often two calls attack after these files have changed."""
-        before = len(calls)
-        for path in (tmp_path / "data").rglob(f"{touched}.*"):
+        before = len(splits)
+        for path in data.rglob(f"{touched}.*"):
             os.utime(path, ns=(before, before))
-        for _ in range(2):
-            summarise(folder, attacks=[HOW])
-        return len(calls) - before
+        found = [summarise(folder, attacks=[HOW]).attacked for _ in range(2)]
+        assert found[0][0][0] == 1 and math.isnan(found[1][0][1])
+        return len(splits) - before
 
     assert [measured(name) for name in ("train", "train", "valid")] == [1, 0, 1]
-    (folder / "train.log").unlink()
-    assert [measured(name) for name in ("train", "valid")] == [0, 1]
-
-
-def test_the_score_beside_an_attack_is_that_of_the_attacked_checkpoint(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the checkpoint is chosen by the loss, the best accuracy may be another epoch's."""
-    lines = [valid(10, accuracy=80, loss=1), valid(20, accuracy=90, loss=2)]
-    folder = write_log(tmp_path / "a", *lines, best="loss")
-    log = (folder / "train.log").read_text()
-    (folder / "train.log").write_text(log.replace("checkpoint_metric': True", "checkpoint_metric': False"))
-    (folder / "checkpoint_best.pt").write_bytes(b"")
-    monkeypatch.setattr(
-        "fairseq_adv.evaluation.summaries.attack_checkpoint",
-        lambda *_, **__: {"loss": 0.5, "perturbed_loss": 1.0},
+    (folder / "metrics.jsonl").write_text(
+        text.replace('"valid_subset": "valid"', '"valid_subset": "dev,valid"')
     )
-    assert summarise(folder).score == 90
-    found = summarise(folder, attacks=[HOW])
-    assert (found.score, found.epoch, found.metric) == (80, 1, "accuracy")
+    assert measured("none") == 1 and splits == ["valid", "valid", "dev"]
 
 
 def test_the_clean_loss_is_the_one_that_fairseq_validated(runs: Path) -> None:
@@ -263,34 +162,3 @@ def test_the_clean_loss_is_the_one_that_fairseq_validated(runs: Path) -> None:
     bits = logged(fairseq_train(*args, *restored), "valid")[-1]["valid_loss"]
     assert summarise(runs / "freelb", attacks=[HOW]).loss / math.log(2) == pytest.approx(bits, abs=6e-4)
     assert summarise(runs / "freelb").loss / math.log(2) == pytest.approx(bits, abs=6e-4)
-
-
-def test_losses_are_in_nats_and_the_lowest_is_the_best(tmp_path: Path) -> None:
-    lines = [valid(10, accuracy=80, task_loss=0.5), valid(20, accuracy=70, task_loss=0.9)]
-    found = summarise(write_log(tmp_path / "run", *lines), "task_loss")
-    assert (found.epoch, found.score) == (1, pytest.approx(0.5 * math.log(2)))
-    assert found.dev_scores[1] == (20, pytest.approx(0.9 * math.log(2)))
-
-
-def test_an_attack_is_on_the_split_that_was_validated(
-    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a log and without; a result of another split is not taken for it."""
-    folder = shutil.copytree(runs / "freelb", tmp_path / "freelb")
-    log, splits = folder / "train.log", []
-    how = Attack(epsilon=0.3, step_size=0.2, steps=2)  # no other test has stored its result
-
-    def attack(path: str, how: Attack, *, split: str, **_: Any) -> dict[str, float]:
-        splits.append(split)
-        return {"loss": 0.5, "perturbed_loss": 1.0}  # a regression's
-
-    monkeypatch.setattr("fairseq_adv.evaluation.summaries.attack_checkpoint", attack)
-    assert math.isnan(summarise(folder, attacks=[how]).attacked[0][1])
-    log.write_text(log.read_text().replace("'valid_subset': 'valid'", "'valid_subset': 'dev,valid'"))
-    summarise(folder, attacks=[how])
-    log.unlink()
-    state = torch.load(folder / "checkpoint_best.pt", weights_only=False)
-    state["cfg"]["dataset"]["valid_subset"] = "dev2"
-    torch.save(state, folder / "checkpoint_best.pt")
-    summarise(folder, attacks=[how])
-    assert splits == ["valid", "dev", "dev2"]

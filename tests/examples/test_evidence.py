@@ -191,13 +191,14 @@ def test_the_real_files_are_as_the_page_says(task: str) -> None:
 
 # --- the run
 
-# Leaves a log as fairseq-train's; what behave.sh says comes first.
+# Leaves numbers as a training does; what behave.sh says comes first.
 TRAIN = """#!/bin/sh
 for word; do [ "$before" != --save-dir ] || run=$word; before=$word; done
 echo "$run $(ls "$run" | grep -c checkpoint)" >>made
 touch "$run/checkpoint_last.pt"
 [ ! -f behave.sh ] || . ./behave.sh
-echo '{"epoch": 1, "train_loss": "0.5", "train_num_updates": "10"}' >"$run/train.log"
+echo '{"options": {}}
+{"update": 10, "epoch": 1, "split": "train_epoch", "seconds": 2.5, "loss": 0.5}' >"$run/metrics.jsonl"
 """
 # In place of Python itself, which runs measure.py.
 MEASURE = f"""#!{fill.sys.executable}

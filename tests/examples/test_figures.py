@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -13,9 +11,10 @@ from types import ModuleType
 import pytest
 import torch
 import torch.nn.functional as F
+from run_samples import line, write_run
 from support import batch, build, fairseq_train, load_script, train_args, write_task
 
-from fairseq_adv.evaluation.run_logs import VALID, log_lines
+from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.evaluation.trained import load
 from fairseq_adv.perturbation import geometry
 
@@ -28,11 +27,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trained")
     data = write_task(folder / "data", train=24)
     for name, level in (("measured", "0"), ("flooded", "0.6")):
-        (folder / name).mkdir()
         fairseq_train(
             *train_args(data, folder / name, "flooding", "--flood-level", level),
             "--accordance-interval", "3", "--accordance-batches", "3", "--accordance-batch-size", "8",
-            "--no-last-checkpoints", "--log-file", str(folder / name / "train.log"),
+            "--no-last-checkpoints",
         )  # fmt: skip
     return folder
 
@@ -58,26 +56,26 @@ def is_png(out: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_figure_3_from_a_log_and_from_the_checkpoints(
+def test_figure_3_from_a_run_and_from_the_checkpoints(
     trained: Path, tmp_path: Path, figures: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same batches are drawn with the training's --seed; the model has no dropout."""
-    out = tmp_path / "new" / "log"
+    out = tmp_path / "new" / "run"
     assert run(figures, monkeypatch, "log", trained / "measured", out) == 0 and is_png(out)
-    text = (trained / "measured" / "train.log").read_text()
-    logged = {}
-    for part in re.findall(r'\{.*"accordance_update": .*\}', text):
-        values = json.loads(part)
-        logged[values["accordance_update"]] = values
+    measured = {
+        str(int(line.values["accordance_update"])): line.values
+        for line in read_metrics(trained / "measured").lines
+        if "accordance_update" in line.values
+    }
     found = {row["update"]: row for row in rows(out)}
-    assert found.keys() == {str(int(float(update))) for update in logged} == {"3", "6", "9", "12"}
-    for update, values in logged.items():
-        row = found[str(int(float(update)))]
+    assert found.keys() == measured.keys() == {"3", "6", "9", "12"}
+    for update, values in measured.items():
+        row = found[update]
         for group in ("all", "encoder", "head"):
-            cosine = float(values[f"accordance_{group}"])
+            cosine = values[f"accordance_{group}"]
             assert float(row[f"cosine_{group}"]) == pytest.approx(cosine, rel=1e-5)
             assert float(row[f"eq13_{group}"]) == pytest.approx(cosine / 2, rel=1e-5)
-        assert float(row["train_loss_nats"]) == pytest.approx(float(values["accordance_loss_nats"]), rel=1e-5)
+        assert float(row["train_loss_nats"]) == pytest.approx(values["accordance_loss_nats"], rel=1e-5)
 
     checkpoints = [trained / "measured" / f"checkpoint{epoch}.pt" for epoch in (2, 1)]
     out = tmp_path / "checkpoints"
@@ -92,19 +90,19 @@ def test_figure_3_from_a_log_and_from_the_checkpoints(
 def test_crossings_and_the_range_for_b(
     tmp_path: Path, figures: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    points = [(10, -0.5, 0.7), (20, -0.1, 0.5), (30, float("nan"), 0.4), (40, 0.05, 0.6), (50, 0.2, 0.2)]
+    points = [(10, -0.5, 0.7), (20, -0.1, 0.5), (30, math.nan, 0.4), (40, 0.05, 0.6), (50, 0.2, 0.2)]
     lines = [
-        json.dumps({"epoch": 1, "num_updates": str(at + 2), "accordance_update": str(at),
-                    "accordance_all": str(cosine), "accordance_loss_nats": str(loss)})
+        line(at + 2, "train_inner", accordance_update=at, accordance_all=cosine, accordance_loss_nats=loss)
         for at, cosine, loss in points
-    ]  # fmt: skip
-    (tmp_path / "a.log").write_text("\n".join([lines[1].replace("-0.1", "9"), *lines]) + "\n")
-    assert run(figures, monkeypatch, "log", tmp_path / "a.log", tmp_path / "f") == 0
+    ]
+    lines[2]["accordance_all"] = None  # not finite
+    folder = write_run(tmp_path / "a", *lines)
+    assert run(figures, monkeypatch, "log", folder, tmp_path / "f") == 0
     said = capsys.readouterr().out
     assert "all: updates 20 to 40: up (-0.1000 to +0.0500); training loss 0.5000 and 0.6000 nats" in said
     assert "suggested range for b: 0.5000 to 0.6000 nats" in said
     assert [row["crossing_all"] for row in rows(tmp_path / "f")] == ["", "", "", "up", ""]
-    assert run(figures, monkeypatch, "log", tmp_path / "a.log", tmp_path / "f", "--crossing", "down") == 0
+    assert run(figures, monkeypatch, "log", folder, tmp_path / "f", "--crossing", "down") == 0
     assert "all: no crossing" in (said := capsys.readouterr().out) and "suggested" not in said
 
 
@@ -115,24 +113,17 @@ def test_figure_2_has_a_row_for_each_level(
     assert run(figures, monkeypatch, "levels", *runs, tmp_path / "f.png") == 0 and is_png(tmp_path / "f")
     assert [row["flood_level_nats"] for row in rows(tmp_path / "f")] == ["0", "0.6"]
     for row in rows(tmp_path / "f"):
-        text = (trained / row["names"] / "train.log").read_text()
-        scores = re.findall(r'"valid_accuracy": "([\d.]+)"', text)
-        assert float(row["last_accuracy_mean"]) == float(scores[-1])
+        last = read_metrics(trained / row["names"]).of("valid")[-1]
+        assert float(row["last_accuracy_mean"]) == last.values["accuracy"]
 
 
 @pytest.mark.parametrize(("metric", "is_in_nats"), [("loss", True), ("ppl", False)])
 def test_figure_2_shows_the_lowest_loss_in_nats(
     metric: str, is_in_nats: bool, tmp_path: Path, figures: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, level in (("a", "0"), ("b", "0.6")):
-        (tmp_path / name).mkdir()
-        lines = [
-            {"epoch": epoch, "valid_loss": value, f"valid_{metric}": value, "valid_num_updates": f"{epoch}"}
-            for epoch, value in enumerate(("0.9", "0.7", "0.8"), 1)
-        ]
-        last = {"epoch": 3, "train_loss": "1", "train_flood_level": level, "train_num_updates": "3"}
-        text = "".join(json.dumps(line) + "\n" for line in (*lines, last))
-        (tmp_path / name / "train.log").write_text(text)
+    for name, level in (("a", 0), ("b", 0.6)):
+        lines = [line(10 * epoch, **{metric: value}) for epoch, value in enumerate((0.9, 0.7, 0.8), 1)]
+        write_run(tmp_path / name, *lines, line(30, "train_epoch", loss=1, flood_level=level))
     words = ["--metric", metric, "--which", "best"]
     assert run(figures, monkeypatch, "levels", tmp_path / "a", tmp_path / "b", tmp_path / "f", *words) == 0
     found = [float(row[f"best_{metric}_mean"]) for row in rows(tmp_path / "f")]
@@ -149,7 +140,7 @@ def test_figure_1_is_the_loss_under_noise(
     assert (clean["noise_std"], noisy["noise_std"]) == ("0", "0.5")
     for name in ("measured", "flooded"):
         label = f"{name}/checkpoint_best"
-        dev = [one for one in log_lines(trained / name / "train.log") if one.kind == VALID]
+        dev = read_metrics(trained / name).of("valid")
         assert float(clean[label]) == pytest.approx(min(one.loss_nats for one in dev), abs=1e-5)
         assert noisy[label] != clean[label]
 
@@ -176,7 +167,7 @@ def test_noise_equals_noise_by_hand(trained: Path, figures: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["log", "gone", "f"], "error: gone: no such log"),
+        (["log", "gone", "f"], "error: gone: has no metrics.jsonl"),
         (["log", "FOLDER/measured", "f", "--group", "body"], "--group body: not measured"),
         (["checkpoints", "a.pt", "b.pt"], "the last argument is the output name"),
         (["levels", "FOLDER/measured", "f"], "needs two or more flood levels"),

@@ -17,8 +17,8 @@ from recipes import EXAMPLES, ROOT, TINY, run_py, tiny_data
 from support import PLUGIN, command, run_command, weights
 
 from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.run_metrics import EPOCH, read_metrics
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.evaluation.run_logs import TRAIN, log_lines
 
 Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]
@@ -67,7 +67,7 @@ def test_the_sizes_of_the_page_by_both_launchers(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # what jobs of a process share: test_fairseq_patches.py
 def test_the_sweep_of_the_readme_gives_the_weights_of_separate_runs(tmp_path: Path, encoder: Encoder) -> None:
-    """Bit for bit, and the best checkpoint of each run is its own; each log has its own lines."""
+    """Bit for bit, and the best checkpoint of each run is its own; each has its own lines."""
     readme = (EXAMPLES / "glue" / "README.md").read_text(encoding="utf-8")
     documented = re.search(
         r"^examples/run.py examples/glue/config/glue.yaml .* (criterion.adv_lr=\S+,\S+)", readme, re.M
@@ -77,7 +77,7 @@ def test_the_sweep_of_the_readme_gives_the_weights_of_separate_runs(tmp_path: Pa
     words = [tiny_data(tmp_path, "glue"), encoder("glue")]
     # The first run's best score stays the best: a second run that was held against it would not save its own.
     more = [*SMALL, "checkpoint.best_checkpoint_metric=loss"]
-    done = run_py("glue", *words, tmp_path / "sweep", documented[1], *more, "common.log_file=train.log")
+    done = run_py("glue", *words, tmp_path / "sweep", documented[1], *more)
     assert done.returncode == 0, done.stderr[-4000:]
     value = values.split(",")[-1]  # the first run of a process is one like any other
     alone = run_py("glue", *words, tmp_path / "alone", f"{key}={value}", *more)
@@ -89,8 +89,7 @@ def test_the_sweep_of_the_readme_gives_the_weights_of_separate_runs(tmp_path: Pa
     first = weights(tmp_path / "sweep" / f"{key}={values.split(',')[0]}" / "checkpoint_last.pt")
     assert not all(torch.equal(found[weight], first[weight]) for weight in first)
     for job in values.split(","):  # each job's lines, once
-        lines = log_lines(tmp_path / "sweep" / f"{key}={job}" / "train.log")
-        assert len([line for line in lines if line.kind == TRAIN]) == 1
+        assert len(read_metrics(tmp_path / "sweep" / f"{key}={job}").of(EPOCH)) == 1
 
 
 @pytest.mark.slow  # refused for that reason: integration/test_changed_options.py

@@ -35,7 +35,7 @@ def check_outputs(notebook: Any) -> None:
     kinds = [
         next(kind for kind in ("image/png", "text/markdown") if kind in data) for data in outputs(notebook)
     ]
-    assert kinds == ["text/markdown", "image/png", "image/png", *["text/markdown"] * 3]
+    assert kinds == ["text/markdown", "image/png", *["text/markdown"] * 3]
 
 
 def test_the_committed_outputs_are_of_one_run(tour: Any) -> None:

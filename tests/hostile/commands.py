@@ -22,7 +22,6 @@ VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
     ],
     "validate": lambda films, bad: ["validate", bad],
     "attack": lambda films, bad: ["attack", bad, "--epsilon", "0.1", "--relative"],
-    "compare": lambda films, bad: ["compare", bad.parent],
     "compare --epsilon": lambda films, bad: ["compare", bad.parent, "--epsilon", "0.1", "--relative"],
     "export": lambda films, bad: ["export", bad, bad.parent / "hf"],
 }  # fmt: skip

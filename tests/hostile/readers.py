@@ -27,6 +27,7 @@ from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.glue.glue_files import TASKS, read_split, task_layout
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.reviews import unpack_reviews
+from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
@@ -41,7 +42,6 @@ from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
 from fairseq_adv.data.wsc.wnli import read_wnli
 from fairseq_adv.evaluation.entity_report import score_columns
 from fairseq_adv.evaluation.predict.submission import check_file
-from fairseq_adv.evaluation.run_logs import read_log
 from fairseq_adv.evaluation.span_report import score_file
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours
 from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
@@ -92,16 +92,11 @@ ANLI = {"uid": "a", "context": "It rains.", "hypothesis": "It is wet.", "label":
 SNLI = {"sentence1": "It rains.", "sentence2": "It is wet.", "gold_label": "entailment"}
 RACE = {"article": "A story.", "questions": ["Who?", "When?"], "options": [["he", "she"], ["now", "then"]],
         "answers": ["A", "B"], "id": "x"}  # fmt: skip
-LOG = "".join(
-    f"2026-01-01 00:00:00 | INFO | {kind} | {json.dumps(values)}\n"
-    for kind, values in [
-        ("train_inner", {"epoch": 1, "update": 0.5, "loss": "1.2", "num_updates": "2"}),
-        ("train", {"epoch": 1, "train_loss": "1.1", "train_num_updates": "4", "train_ups": "2.5",
-                   "train_accordance_update": "4", "train_accordance_all": "0.1",
-                   "train_accordance_loss_nats": "1"}),
-        ("valid", {"epoch": 1, "valid_loss": "1.0", "valid_num_updates": "4", "valid_accuracy": "50"}),
-    ]
-)  # fmt: skip
+METRICS = [
+    {"options": {"common": {"seed": 1}, "dataset": {"valid_subset": "valid"}}},
+    {"update": 2, "epoch": 1, "split": "train_inner", "seconds": 0.5, "loss": 1.25, "accordance_update": 2.0},
+    {"update": 4, "epoch": 1, "split": "valid", "seconds": 1.5, "loss": None, "accuracy": 50.0},
+]
 PREDICTIONS = "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
 
 
@@ -344,7 +339,7 @@ READERS: dict[str, Reader] = {
     "label dictionary": Reader("label/dict.txt", _index, lambda folder: check_split(folder, "train", False)),
     "manifest": Reader(
         "manifest.json", _manifest, lambda folder: finished(folder, {"a": 1}, False)),
-    "log": Reader("train.log", _text("train.log", LOG), lambda folder: read_log(folder / "train.log")),
+    "metrics": Reader("metrics.jsonl", _lines("metrics.jsonl", *METRICS), read_metrics),
     "submission": Reader("RTE.tsv", _text("RTE.tsv", PREDICTIONS), lambda folder: check_file(
         folder / "RTE.tsv", (folder / "RTE.tsv").read_bytes(), 2, "RTE")),
     "neighbours": Reader(

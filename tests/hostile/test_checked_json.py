@@ -19,7 +19,6 @@ import records  # noqa: E402
 from mode_cells import Cell  # noqa: E402
 
 from fairseq_adv.data.corpus.shard import Counts, counts_of  # noqa: E402
-from fairseq_adv.evaluation.run_logs import log_lines  # noqa: E402
 
 sys.path[:] = BEFORE
 DEEP = "[" * 100_000 + "]" * 100_000
@@ -112,16 +111,6 @@ def test_each_field(reader: str, tmp_path: Path) -> None:
         for value in ("NaN", "1e400", "-Infinity", '"\\ud800"'):
             content = json.dumps({**good, key: "HERE"}).replace('"HERE"', value)
             refused(reader, tmp_path, content.encode())
-
-
-LINES = ["{" + DEEP, "[{}]", '{"num_updates": ' + DEEP, '{"num_updates": 5, "\\ud800": 1}']
-LINES += [f'{{"num_updates": {value}}}' for value in ("1e400", "NaN", "-1", "true", "[5]")]
-
-
-def test_a_line_of_a_log_that_is_not_fairseqs_is_left_out(tmp_path: Path) -> None:
-    good = '{"loss": "1", "num_updates": "5"}'
-    (tmp_path / "train.log").write_text("".join(f"INFO | {line}\n" for line in (*LINES, good)))
-    assert [found.updates for found in log_lines(tmp_path / "train.log")] == [5]
 
 
 def test_scores_of_the_evidence(tmp_path: Path) -> None:

@@ -354,12 +354,3 @@ def test_training(disk: SmallDisk, tmp_path: Path) -> None:
     check_checkpoints(save)
     left, right = (weights(folder / "checkpoint_last.pt") for folder in (save, tmp_path / "save"))
     assert failures > 4 and all(torch.equal(left[name], right[name]) for name in left)
-
-
-@pytest.mark.slow
-def test_curves(disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save = tmp_path / "save"
-    words = [*verb("train"), str(write_task(tmp_path / "data", train=12)), *SIZES, "--save-dir", str(save)]
-    assert run_command(*words).returncode == 0
-    picture = beside([save, "--curves", Path("NAME.png")])
-    grows_until_it_succeeds(disk, picture, CommandMain("compare", capsys), tmp_path / "large")

@@ -18,12 +18,12 @@ from fairseq_adv.cli.encoder_folder import model_args
 from fairseq_adv.data.corpus.check_shards import _words
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
+from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
 from fairseq_adv.data.tokenizers.hf_tokenizer import load_engine
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
 from fairseq_adv.data.tokenizers.spiece import load_spiece
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
-from fairseq_adv.evaluation.run_logs import log_lines, logged_options, unsaved_updates
 
 READERS: list[tuple[str, Callable[[Path], object]]] = [
     ("tokenizer.json", lambda path: load_engine(path.parent)),
@@ -33,9 +33,7 @@ READERS: list[tuple[str, Callable[[Path], object]]] = [
     ("dict.txt", _words),
     ("tokenizer/dict.txt", lambda path: check_same_words(path.parents[1] / "a.pt", "", path.parents[1])),
     ("model_args.txt", lambda path: model_args(path.parent)),
-    ("train.log", log_lines),
-    ("train.log", unsaved_updates),
-    ("train.log", lambda path: logged_options(path, "model")),
+    ("metrics.jsonl", lambda path: read_metrics(path.parent)),
     ("vocab.txt", text_lines),
     ("vocab.bpe", lambda path: Gpt2Engine(path.with_name("encoder.json"), path)),
     ("spiece.model", load_spiece),

@@ -55,9 +55,7 @@ def test_splits_and_names_of_classes(
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(
-        DataError, match=r"--dataset needs Hugging Face's datasets: pip install"
-    ):
+    with pytest.raises(DataError, match=r"--dataset needs Hugging Face's datasets: pip install"):
         load_splits("imdb", COLUMNS)
 
 

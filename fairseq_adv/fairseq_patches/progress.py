@@ -1,0 +1,155 @@
+"""Shows what a run logs to those who watch it: its file of numbers, the screen of ``fairseq-adv train``.
+
+fairseq/checkpoint_utils.py, line 188, ``load_checkpoint``: each run calls it before its first update, and
+line 34, ``save_checkpoint``. fairseq/logging/progress_bar.py, line 28: every number that fairseq logs goes
+through a progress bar, which fairseq wraps in the same way for TensorBoard. fairseq has no hook for others.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping
+from copy import copy
+from typing import Any, NamedTuple
+
+from fairseq import checkpoint_utils
+from fairseq.distributed.utils import is_master
+from fairseq.logging import metrics, progress_bar
+from fairseq.trainer import Trainer
+
+from fairseq_adv.data.run_metrics import EPOCH, INNER, SAVED
+from fairseq_adv.fairseq_patches.replace import Plain
+
+_TRAINING = {"train_inner": INNER, "train": EPOCH}  # what fairseq calls them
+_LEFT_OUT = ("epoch", "num_updates", "wall")  # a line has them, or what says the same, by other names
+_VALID = ("valid on '", "' subset")  # around a split's name in fairseq's validation
+
+
+class Line(NamedTuple):
+    """What is logged after an update."""
+
+    update: int
+    epoch: int
+    split: str  # INNER, EPOCH, SAVED, or the name of the validated split
+    seconds: float  # of training, of all starts together
+    numbers: dict[str, float]  # in whole precision
+    rounded: Mapping[str, Any]  # as fairseq logs them, and compares scores
+
+
+class Watcher:
+    """Follows the run of a process; called on the first worker only."""
+
+    def begin(self, trainer: Trainer, extra: Any, epoch_itr: Any) -> None:
+        """A checkpoint has been read, or there is none: as ``load_checkpoint`` returns it."""
+
+    def tick(self, epoch: int, split: str) -> None:
+        """An update has been made or, with the name of a split, a mini-batch been validated."""
+
+    def log(self, line: Line) -> None:
+        """A line has been logged."""
+
+
+watchers: list[Watcher] = []
+_trainer: weakref.ref[Trainer] | None = None  # of the run that is watched
+
+
+def _watched_trainer() -> Trainer | None:
+    return None if _trainer is None else _trainer()
+
+
+def begin(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -> Any:
+    """Watches the run from here on."""
+    global _trainer
+    found = plain(cfg, trainer, **options)
+    _trainer = None
+    if is_master(trainer.cfg.distributed_training):
+        _trainer = weakref.ref(trainer)
+        for watcher in watchers:
+            watcher.begin(trainer, *found)
+    return found
+
+
+def save(plain: Plain, cfg: Any, trainer: Trainer, epoch_itr: Any, val_loss: Any) -> Any:
+    """Tells of a checkpoint, and whether it is the best."""
+    found = plain(cfg, trainer, epoch_itr, val_loss)
+    if _watched_trainer() is not None and not cfg.no_save:
+        best = getattr(checkpoint_utils.save_checkpoint, "best", None)
+        is_best = val_loss is not None and val_loss == best
+        _tell(trainer, trainer.get_num_updates(), epoch_itr.epoch, SAVED, {"is_best": float(is_best)}, {})
+    return found
+
+
+def watched(plain: Plain, iterator: Any, *words: Any, **options: Any) -> Any:
+    """A progress bar that tells what is logged."""
+    bar, split = plain(iterator, *words, **options), options.get("prefix") or ""
+    if split.startswith(_VALID[0]) and split.endswith(_VALID[1]):
+        split = split[len(_VALID[0]) : -len(_VALID[1])]
+    return bar if _watched_trainer() is None else WatchedBar(bar, options.get("epoch") or 0, split)
+
+
+def _tell(
+    trainer: Trainer, update: int, epoch: int, split: str, numbers: dict[str, float],
+    rounded: Mapping[str, Any],
+) -> None:  # fmt: skip
+    seconds = float(trainer.cumulative_training_time())  # of several workers a tensor
+    line = Line(update, epoch, split, seconds, numbers, rounded)
+    for watcher in watchers:
+        watcher.log(line)
+
+
+class WatchedBar(progress_bar.BaseProgressBar):  # type: ignore[misc]
+    """A progress bar of fairseq's that also tells the watchers.
+
+    Args:
+        split: the validated one; "" for training.
+    """
+
+    def __init__(self, bar: Any, epoch: int, split: str) -> None:
+        self._bar, self._epoch, self._split = bar, epoch, split
+        self._meters: Mapping[str, Any] = {}
+
+    def __iter__(self) -> Iterator[Any]:
+        self._meters = metrics.get_active_aggregators()[-1]  # a validation's has no name
+        for batches in self._bar:
+            yield batches
+            for watcher in watchers:
+                watcher.tick(self._epoch, self._split)
+
+    def __len__(self) -> int:
+        return len(self._bar)
+
+    def update_config(self, config: Any) -> None:
+        self._bar.update_config(config)
+
+    def log(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
+        self._bar.log(stats, tag=tag, step=step)
+        self._show(stats, tag, step)
+
+    def print(self, stats: Any, tag: str | None = None, step: int | None = None) -> None:
+        self._bar.print(stats, tag=tag, step=step)
+        self._show(stats, tag, step)
+
+    def _show(self, stats: Any, tag: str | None, step: int | None) -> None:
+        trainer = _watched_trainer()
+        split = self._split or _TRAINING.get(tag or "")
+        if trainer is None or split is None or step is None:
+            return
+        meters = self._meters if self._split else metrics.get_meters(tag)
+        _tell(trainer, step, self._epoch, split, in_whole_precision(stats, meters or {}), stats)
+
+
+def in_whole_precision(stats: Mapping[str, Any], meters: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers, which fairseq rounds to two or three digits, from its meters."""
+    found = {}
+    for name, value in stats.items():
+        if name in _LEFT_OUT:
+            continue
+        if getattr(meters.get(name), "round", None) is not None:
+            meter = copy(meters[name])
+            meter.round = None
+            value = meter.smoothed_value
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError):  # None, or a text
+            continue
+    return found
