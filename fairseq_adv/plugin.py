@@ -68,8 +68,7 @@ PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     # How a run is asked for, and its log.
     (options, "parse_args_and_arch", commands.parse_args_and_arch),
     (dataclass_utils, "eval_str_list", commands.read_list),
-    (logging.FileHandler, "handleError", commands.end_on_a_full_disk),
-    (logging.FileHandler, "_open", commands.open_printable),
+    (logging.FileHandler, "handleError", commands.go_on_or_exit_at_an_error_of_the_log),
     # How it begins and resumes, and its workers.
     (initialize, "add_defaults", training_loop.add_defaults),
     (distributed_utils, "call_main", call_main),
@@ -100,7 +99,7 @@ PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
 ask_for_huge_pages()
 workers.end_with_torchrun()
 commands.report_mistakes_in_one_line()
-commands.log_printable_text()
+commands.print_in_any_locale()
 for owner, name, patch in PATCHES:
     replace(owner, name, patch)
 LOOP.update(  # functions of fairseq_cli.train

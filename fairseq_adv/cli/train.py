@@ -27,6 +27,7 @@ from typing import Any
 from unittest import mock
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.printable import printable
 from fairseq_adv.data.processes import python_module
 from fairseq_adv_compat.hydra_errors import for_the_user
 
@@ -200,7 +201,7 @@ def _run(command: list[str], args: argparse.Namespace, shown: Callable[..., Show
     read = mock.patch.object(options, "parse_args_and_arch", return_value=args)
     try:
         with logged_to(log), read, mock.patch.object(utils, "call_main", call_shown):
-            logger.info(shlex.join(command))
+            logger.info(printable(shlex.join(command)))
             fairseq_cli.train.cli_main()
     except Exception as error:
         text = for_the_user(error)

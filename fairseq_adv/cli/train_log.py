@@ -18,7 +18,10 @@ _FORMAT = "%(asctime)s | %(levelname)s | %(name)s | %(message)s"  # fairseq's ow
 def logged_to(path: str) -> Iterator[None]:
     """In the block, the log goes to this file, with Python's warnings, and no longer to standard output."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    root, handler = logging.getLogger(), logging.FileHandler(path)
+    root, handler = (
+        logging.getLogger(),
+        logging.FileHandler(path, encoding="utf-8", errors="backslashreplace"),
+    )
     before = [one for one in root.handlers if type(one) is logging.StreamHandler]
     for one in before:
         root.removeHandler(one)

@@ -18,6 +18,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.printable import printable
 from fairseq_adv.data.text.labelled_folder import class_names
 
 logger = logging.getLogger(__name__)
@@ -149,7 +150,7 @@ def in_order(
 def shown(names: Sequence[str]) -> str:
     """A list of classes for a message; of many, the first."""
     more = [f"{len(names) - _MOST_SHOWN} more"] if len(names) > _MOST_SHOWN else []
-    return ", ".join([*names[:_MOST_SHOWN], *more])
+    return printable(", ".join([*names[:_MOST_SHOWN], *more]))
 
 
 def _plain(name: str) -> str:

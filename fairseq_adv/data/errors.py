@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, Optional
 
-from fairseq_adv.data.printable import brief
+from fairseq_adv.data.printable import brief, printable
 
 _FIXES = {
     errno.ENOSPC: "Free some space",
@@ -23,11 +23,11 @@ _FIXES = {
 class DataError(ValueError):
     """An input that can't be used; the message names the file and line (or option) and the fix.
 
-    Its length is bounded: see :func:`fairseq_adv.data.printable.brief`.
+    What it quotes is shown safely, and its length is bounded: see ``data/printable.py``.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(brief(text))
+        super().__init__(brief(printable(text)))
 
 
 def no_file(path: Path) -> DataError:

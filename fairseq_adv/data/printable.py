@@ -1,7 +1,8 @@
 """Shows text from files, whoever made them, without letting it control the terminal.
 
 A class, a file or a column may be named ``"\\x1b[2J"``, which clears a screen, or contain characters that
-turn the direction of the text around it. Such characters are written as Python would write them in a string.
+turn the direction of the text around it. Such characters are written as Python would write them in a string:
+in the message of each error, in what a verb prints, and where a log names classes.
 """
 
 from __future__ import annotations

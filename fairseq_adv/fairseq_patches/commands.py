@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 from fairseq_adv.data.errors import FullDisk, full_disk_named
-from fairseq_adv.data.printable import make_output_printable, make_printable
+from fairseq_adv.data.printable import printable
 from fairseq_adv.fairseq_patches.replace import Plain
 from fairseq_adv_compat.hydra_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
+_WITH_HYDRA = (*COMMANDS, "fairseq-hydra-train")
 NO_SCORES = {"bsz", "epoch", "num_updates", "wpb", "wps"}  # what fairseq adds to the numbers of a validation
 
 
@@ -35,7 +37,7 @@ def report_mistakes_in_one_line() -> None:
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         text = for_the_user(error) if _is_of_fairseq() else None
         if text is not None:
-            print(f"error: {text}", file=sys.stderr)
+            print(f"error: {printable(text)}", file=sys.stderr)
         else:
             plain(kind, error, trace)
 
@@ -54,14 +56,22 @@ def read_list(plain: Plain, *args: Any, **more: Any) -> Any:
         raise ValueError("not a list of numbers") from error
 
 
-def end_on_a_full_disk(plain: Plain, self: logging.FileHandler, record: logging.LogRecord) -> None:
-    """Ends a run with a one-line error if the disk is too full to write its ``--log-file``.
+def go_on_or_exit_at_an_error_of_the_log(
+    plain: Plain, self: logging.FileHandler, record: logging.LogRecord
+) -> None:
+    """Ends a run with a one-line error if the disk is too full to write its ``--log-file``, and writes what
+    the locale's encoding lacks as an escape.
 
     fairseq_cli/train.py, line 64: the log is an ordinary handler of Python's logging, which prints a
-    traceback for each line that it can't write, and continues. The run would fail at its next checkpoint at
-    the latest.
+    traceback for each line that it can't write, and continues. A run whose disk is full would fail at its
+    next checkpoint at the latest.
     """
     error = sys.exc_info()[1]
+    stream = self.stream if _is_of_fairseq(_WITH_HYDRA) else None
+    if isinstance(error, UnicodeEncodeError) and stream is not None and stream.errors == "strict":
+        stream.reconfigure(errors="backslashreplace")
+        self.emit(record)
+        return
     try:
         with full_disk_named(Path(self.baseFilename)):
             if error is not None and _is_of_fairseq():
@@ -73,29 +83,16 @@ def end_on_a_full_disk(plain: Plain, self: logging.FileHandler, record: logging.
     plain(self, record)
 
 
-_WITH_HYDRA = (*COMMANDS, "fairseq-hydra-train")
+def print_in_any_locale() -> None:
+    """Shows what the locale's encoding lacks as an escape.
 
-
-def log_printable_text() -> None:
-    """Logs names from files without letting them control a terminal, and in any locale.
-
-    fairseq_cli/train.py, lines 17 and 64: the log goes to standard output and to ``--log-file`` as it is, in
-    the locale's encoding. A class named ``"\\x1b[2J"`` would clear the terminal, also when the file is shown
-    there later; in an ASCII locale each line with another character would end in a traceback instead.
+    fairseq_cli/train.py, line 17: the log goes to standard output in the locale's encoding. In an ASCII
+    locale each line with another character, such as a class's name, would be a traceback instead.
     """
     if _is_of_fairseq(_WITH_HYDRA):
-        make_output_printable()
-        for handler in logging.getLogger().handlers:  # hydra has opened its file already
-            if isinstance(handler, logging.FileHandler):
-                make_printable(handler.stream)
-
-
-def open_printable(plain: Callable[..., TextIO], self: logging.FileHandler) -> TextIO:
-    """``logging.FileHandler._open`` for files that are opened later."""
-    stream = plain(self)
-    if _is_of_fairseq(_WITH_HYDRA):
-        make_printable(stream)
-    return stream
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
 
 
 def parse_args_and_arch(

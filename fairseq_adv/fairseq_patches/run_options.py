@@ -1,7 +1,8 @@
-"""Checks the numbers of a run's options before anything is built from them."""
+"""Checks the numbers of a run's options, and its names, before anything is built from them."""
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +16,9 @@ from omegaconf import DictConfig, OmegaConf
 from fairseq_adv.data.errors import DataError
 from fairseq_adv_compat.option_numbers import OF_FAIRSEQ, Numbers, declared_by, odd_numbers
 
+# What moves a terminal's cursor, or turns the direction of a text.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
 
 def check_run(cfg: Any) -> None:
     """Checks a configuration of fairseq, from a command line or a yaml, if it is one for this project.
@@ -22,11 +26,13 @@ def check_run(cfg: Any) -> None:
     Runs with a criterion and a task of others are left alone.
 
     Raises:
-        DataError: an option has a number that it can't have; names the option and the fix.
+        DataError: an option has a number that it can't have, or a character by which a path in fairseq's
+            log would control a terminal; names the option and the fix.
     """
     kinds = {part: _kind(part, _name(cfg.get(part))) for part in OF_FAIRSEQ}
     if not any(_is_of_this_project(kinds[part][0]) for part in ("criterion", "task")):
         return
+    _refuse_controls(cfg)
     for part, (kind, config_class) in kinds.items():
         options = cfg.get(part)
         if isinstance(options, DictConfig):  # without what is missing, which is for fairseq to tell
@@ -36,6 +42,18 @@ def check_run(cfg: Any) -> None:
             options = dict(_as_numbers(options, declared))
         if options is not None and not isinstance(options, str):
             _refuse_odd(options, declared)
+
+
+def _refuse_controls(cfg: Any) -> None:
+    for part in cfg:
+        options = cfg.get(part)
+        if isinstance(options, DictConfig):
+            options = OmegaConf.to_container(options, resolve=False)
+        elif isinstance(options, Namespace):
+            options = vars(options)
+        for name, value in options.items() if isinstance(options, dict) else ():
+            if isinstance(value, str) and _CONTROLS.search(value):
+                raise DataError(f"{name}: {value}: has control characters. Give the folder another name")
 
 
 def check_arguments(args: Namespace) -> None:

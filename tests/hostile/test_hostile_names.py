@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import logging
 import os
 import pty
 import shutil
@@ -17,11 +16,15 @@ from typing import Any
 
 import pytest
 from commands import VERBS as READERS
+from fairseq import options
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from glue_samples import small_wordpiece
 from support import CommandMain, all_verbs, environment, fairseq_train, slow, train_args, verb
 
 import fairseq_adv.cli
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.printable import printable
+from fairseq_adv.fairseq_patches.run_options import check_run
 
 NAME = "evil\x1b[2J\x1b]0;t\x07\x9b\r\u202e\u200b\u2028name"
 SHOWN = r"evil\x1b[2J\x1b]0;t\x07\x9b\r\u202e\u200b\u2028name"
@@ -118,6 +121,11 @@ def test_what_prepare_tells(encoder: Path, tmp_path: Path, run: CommandMain) -> 
     assert not raw(done.stderr)
 
 
+def configuration(args: list[str]) -> Any:
+    found = options.parse_args_and_arch(options.get_training_parser(), input_args=args)
+    return convert_namespace_to_omegaconf(found)
+
+
 def with_classes(*names: str) -> Callable[[dict[str, Any], Path], None]:
     return lambda state, _: state["cfg"]["task"].update(class_names=list(names))
 
@@ -188,28 +196,34 @@ def test_an_ascii_locale(encoder: Path, tmp_path: Path) -> None:
     assert b"Error" not in done.stderr
 
 
-@pytest.mark.slow  # the log's file: below
-def test_a_training_s_log(films: Path, tmp_path: Path) -> None:
-    """Also in an ASCII locale, where Python's logs contain tracebacks instead of such lines."""
-    data = shutil.copytree(films / "data", tmp_path / f"é{NAME}")
-    more = ["--max-update", "1", "--no-save", "--log-file", str(tmp_path / "train.log")]
+@pytest.mark.slow
+def test_a_training_s_log(hostile: Callable[..., Path], films: Path, tmp_path: Path) -> None:
+    """Classes of the model that it starts from; in an ASCII locale, where Python's logs contain tracebacks
+    instead of such lines."""
+    data, model = shutil.copytree(films / "data", tmp_path / "é"), hostile(with_classes(TURNED, NAME))
+    more = [
+        "--max-update",
+        "1",
+        "--log-file",
+        str(tmp_path / "train.log"),
+        "--finetune-from-model",
+        str(model),
+    ]
     args = train_args(data, None, "standard", "--max-positions", "64", *more, task="text_classification")
     done = fairseq_train(*args, **ASCII)
     assert "Traceback" not in done.stderr and not raw(done.stdout + done.stderr), done.stderr
     # "loaded … examples from: ", with é as Python reads it there
-    assert rf"{tmp_path}/\udcc3\udca9{SHOWN[:24]}" in done.stdout and done.stdout.count("/input0/train") == 1
+    assert rf"{tmp_path}/\udcc3\udca9/input0/train" in done.stdout and SHOWN in done.stdout
     assert not raw((tmp_path / "train.log").read_text(encoding="ascii"))
 
 
-def test_a_log_s_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = logging.makeLogRecord({"msg": f"é{NAME}"})
-    for program, written in (("fairseq-train", rf"\xe9{SHOWN}"), ("other", None)):
-        monkeypatch.setattr("sys.argv", [program])
-        monkeypatch.setattr("logging.raiseExceptions", False)
-        handler = logging.FileHandler(tmp_path / program, encoding="ascii")
-        handler.emit(record)
-        handler.close()
-        assert (tmp_path / program).read_text(encoding="utf-8") == (f"{written}\n" if written else "")
+@pytest.mark.parametrize("name", ["evil\x1b[2J", "\u202egnp"])
+def test_a_folder_that_a_training_s_log_would_name(name: str, films: Path, tmp_path: Path) -> None:
+    args = train_args(films / "data", tmp_path / "\U0001f469\u200d\U0001f4bb", task="text_classification")
+    check_run(configuration(args))  # pictures of several characters are left alone
+    with pytest.raises(DataError) as error:
+        check_run(configuration([*args, "--save-dir", str(tmp_path / name)]))
+    assert str(error.value).startswith(f"save_dir: {tmp_path}/{printable(name)}: has control characters.")
 
 
 @pytest.mark.parametrize("text", ["a\tb\n", "naïve – 日本 🎬", "x\u00a0y", ""])
