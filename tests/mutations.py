@@ -242,7 +242,7 @@ MUTATIONS = [
         "fairseq_adv/perturbation/passes.py",
         "nullcontext() if self.trains else frozen_parameters(passes.weights)",
         "nullcontext()",
-        "tests/criterions/test_freelb_and_pgd.py::test_pgd_descends_at_the_end_point_alone[fp32]",
+        "tests/criterions/test_contract.py::test_passes_and_gradients_of_the_weights_are_counted[pgd]",
         "PGD's ascent steps leave their gradients in the weights",
     ),
     Mutation(

@@ -119,7 +119,7 @@ class AdversarialMethod(Method):
 
     @abstractmethod
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        """The method: accumulates the gradient of one mini-batch, and returns its log."""
+        """Accumulates the gradient of one mini-batch, and returns its log; this is the method."""
 
     def check_before_training(self, model: nn.Module) -> None:
         warn_of_rounding(

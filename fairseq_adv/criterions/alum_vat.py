@@ -155,7 +155,7 @@ class ALUMCriterion(Method):
         return log
 
     def _ascend(self, batch: MiniBatch, clean: Tensor, passes: Passes) -> tuple[Tensor, Log]:
-        """K steps of delta, which is 0 after them if a gradient was not finite.
+        """Moves delta by K steps; it is 0 after them if a gradient was not finite.
 
         Returns:
             whether all gradients were finite, a bool scalar; and what is logged of the steps.

@@ -21,7 +21,7 @@ from fairseq_adv.objectives.scores import CLEAN
 def reason_not_finite(
     trainer: Trainer, logs: Sequence[Log], named: Sequence[str], sizes: Sequence[str], is_scale: bool
 ) -> str:
-    """One or two sentences: what was not finite, and what to change.
+    """Says in one or two sentences what was not finite, and what to change.
 
     Args:
         named: the values in ``logs`` that may be named, besides "loss".

@@ -95,7 +95,7 @@ class Flood:
             self.search.updated(model, optimizer, update_num + 1, loss, size)
 
     def totals(self, model: nn.Module) -> list[float]:
-        """Over all workers: summed loss (nats), sample size, micro-batches below b, micro-batches."""
+        """Sums up over all workers: loss (nats), sample size, micro-batches below b, micro-batches."""
         totals = torch.zeros(4, dtype=torch.float64, device=next(model.parameters()).device)
         for sums in [] if self._ends_in_dummy else self._sums:
             totals += sums

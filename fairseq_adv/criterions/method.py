@@ -322,7 +322,7 @@ class Method(FairseqCriterion):
 
 
 def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
-    """fairseq/modules/quant_noise.py, line 104: the noise of a pass stays in the weights."""
+    """Refuses noise that stays in the weights after a pass (fairseq/modules/quant_noise.py, line 104)."""
     if getattr(getattr(model, "args", None), "quant_noise_pq", 0):
         raise DataError(
             f"--quant-noise-pq with --criterion {criterion}: fairseq changes the weights in each pass, so "

@@ -15,7 +15,6 @@ from fairseq_adv_compat.option_numbers import Numbers, declared_by, odd_numbers
 SCOPE_CHOICES = ChoiceEnum(["update", "micro-batch"])
 CROSSING_CHOICES = ChoiceEnum(list(DIRECTIONS))
 GROUP_CHOICES = ChoiceEnum(list(GROUPS))
-# The help of the options for it, which keep the names and defaults of version 0.2.
 SHARE_DROPOUT = "let every pass of an update repeat the dropout masks of the first"
 OWN_MASKS = "; otherwise each pass draws its own, as published, and most of the divergence comes from dropout"
 

@@ -62,7 +62,7 @@ class WholeEpochs(EpochBatchIterator):  # type: ignore[misc]
     """
 
     def _get_iterator_for_epoch(self, *words: Any, **options: Any) -> Any:
-        is_asked: bool = self.skip_remainder_batch
+        is_asked = bool(self.skip_remainder_batch)  # type: ignore[has-type]
         self.skip_remainder_batch = False
         try:
             iterator = super()._get_iterator_for_epoch(*words, **options)

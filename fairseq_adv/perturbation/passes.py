@@ -154,7 +154,7 @@ class Pass:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """What a forward pass and its backward pass need."""
+        """In this context gradients stay on this worker, and the weights are frozen, if the pass wants it."""
         passes = self._passes
         local = nullcontext() if self.is_last else no_sync(passes.model)
         frozen = nullcontext() if self.trains else frozen_parameters(passes.weights)
@@ -217,7 +217,7 @@ class _Joined(torch.autograd.Function):
 
 
 def _torchs_ddp(model: nn.Module) -> DistributedDataParallel | None:
-    """fairseq wraps it once, or twice with ``--heartbeat-timeout``."""
+    """Finds torch's DDP around a model, which fairseq wraps once, or twice with ``--heartbeat-timeout``."""
     module: nn.Module | None = model
     while not (module is None or isinstance(module, DistributedDataParallel)):
         module = module._modules.get("module")

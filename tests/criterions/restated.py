@@ -335,20 +335,6 @@ def parameters_of(run: SimpleNamespace) -> list[Tensor]:
     return [p for p in run.model.parameters() if p.grad is not None]
 
 
-def assert_equal_gradients(run: SimpleNamespace, expected: Sequence[Tensor], atol: float = 2e-6) -> None:
-    """Weight by weight: fp32, the same operations in another order, is a few units in the last place of the
-    largest entry.
-    """
-    ours = gradients(run.model)
-    largest = max(float(grad.abs().max()) for grad in expected)
-    assert len(ours) == len(expected) and largest > 1e-3
-    for name, grad in zip(ours, expected):
-        torch.testing.assert_close(
-            ours[name], grad.to(ours[name]), rtol=1e-4, atol=max(atol, 3e-7 * largest),
-            msg=lambda m, n=name: f"{n}: {m}",
-        )  # fmt: skip
-
-
 def assert_near(
     run: SimpleNamespace, expected: Sequence[Tensor | None], tolerance: float, least: float = 1e-2
 ) -> None:

@@ -12,7 +12,6 @@ from torch import nn
 
 from criterions.restated import (
     DIM,
-    draws,
     examples_of,
     loss,
     one_step,
@@ -78,26 +77,6 @@ def test_logs_are_what_they_say(folders: dict[str, Path]) -> None:
     assert log["creat_rows"] == len(zero) > len(ROWS) == log["nexamples"]
     norms = [float(deltas[-1][rows].norm()) for rows in examples_of(sample)]
     assert float(log["adv_norm"]) == pytest.approx(sum(norms), rel=1e-5)
-
-
-@pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_relative_sizes_are_shares_of_an_examples_embeddings(folders: dict[str, Path], norm: str) -> None:
-    """Start and ball; of the L2 norm, or of the root mean square entry."""
-    words = [*CREAT_ARGS, "--adv-relative", "--adv-norm-type", norm, "--creat-init-std", "0.1"]
-    run = run_of(folders, "commonsense_qa", "creat", *words, "--adv-lr", "9")
-    run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        one_step(run, sample)
-    tokens, noise = sample["net_input"]["src_tokens"], draws(sample, "normal")
-    embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens).detach()
-    for rows in examples_of(sample):
-        real = embedded[rows][tokens[rows].ne(1)]
-        rms = real.square().mean().sqrt()
-        torch.testing.assert_close(deltas[0][rows], 0.1 * rms * noise[rows], rtol=1e-4, atol=1e-6)
-        size = real.norm() if norm == "l2" else rms
-        found = deltas[-1][rows].norm() if norm == "l2" else deltas[-1][rows].abs().max()
-        assert float(found) == pytest.approx(EPSILON * float(size), rel=1e-4)
 
 
 @pytest.mark.parametrize("words", [[], ["--encoder-layerdrop", "0.9"], ["--whole-last-layer"]])

@@ -148,23 +148,6 @@ def test_other_objectives_are_flooded(folders: dict[str, Path], objective: str) 
     assert_equal_vectors(updates[1], -updates[0], 2e-5)
 
 
-@pytest.mark.slow  # both are the restated loss, above
-def test_both_scopes_are_equal_with_one_process_and_no_accumulation(data: Path) -> None:
-    """Two epochs around b, with dropout, clipping and Adam: the same weights to the bit."""
-    words = ["--dropout", "0.1", "--clip-norm", "0.5", "--optimizer", "adam", "--lr", "0.01"]
-    found = []
-    for scope in ("update", "micro-batch"):
-        save = data.parent / f"scope-{scope}"
-        args = train_args(data, save, "flooding", *flood("0.6", "--flood-scope", scope), *words)
-        done = fairseq_train(*args, "--max-epoch", "4", "--no-epoch-checkpoints")
-        shares = [line["flooded"] for line in logged(done, "train_inner")]
-        assert 0 < sum(shares) < len(shares)  # on both sides of b
-        assert {line["flood_level"] for line in logged(done, "train_inner")} == {0.6}
-        state = torch.load(save / "checkpoint_last.pt", weights_only=False)["model"]
-        found.append(state)
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-
-
 def test_validation_is_the_plain_objective_and_losses_are_logged_in_both_units(data: Path) -> None:
     lines = {}
     for criterion, words in (("standard", []), ("flooding", ["--flood-level", HIGH])):

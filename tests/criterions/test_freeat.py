@@ -10,24 +10,20 @@ from typing import Any
 
 import pytest
 import torch
-from support import batch, build, fairseq_train, flat_gradient, logged, slow, train_args
+from support import batch, build, fairseq_train, logged, train_args
 
 from criterions import references
 from criterions.restated import (
     ALPHA,
     EPSILON,
     FP16,
-    OBJECTIVES,
     ROWS,
     START,
     loss_at,
-    one_step,
     options,
     recorded,
-    run_of,
     uniform_noise,
 )
-from fairseq_adv.perturbation import geometry
 
 LR = 0.5
 SGD = ["--optimizer", "sgd", "--lr", str(LR)]
@@ -251,16 +247,6 @@ def test_out_of_memory_in_one_replay_leaves_the_others(data: Path) -> None:
     assert run.criterion._group is None
 
 
-def test_called_by_itself_it_is_one_descent_at_the_start(data: Path) -> None:
-    run = freeat(data)
-    sample = batch(run, ROWS)
-    one_step(run, sample)
-    ours = flat_gradient(run.model)
-    run.trainer.zero_grad()
-    loss_at(run, sample, uniform_noise(sample, START)).backward()
-    assert (ours - flat_gradient(run.model)).norm() <= 1e-6 * ours.norm()
-
-
 def test_each_replay_is_logged_as_an_update(data: Path) -> None:
     words = [*options(start=0.0), *SGD, "--max-epoch", "1", "--batch-size", "8"]
     done = fairseq_train(*train_args(data, None, "freeat", *words))
@@ -290,37 +276,3 @@ def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
     assert "--validate-interval-updates 6" not in text and "--log-interval 3" not in text
     assert "an epoch costs" not in warnings("--max-update", "12")
     assert "freeat" not in warnings(*saving, *GROUPS)
-
-
-@pytest.mark.parametrize(
-    ("objective", "norm"),
-    [("classes", "l2"), ("commonsense_qa", "linf"),
-     *(slow(objective, norm) for objective in OBJECTIVES for norm in ("l2", "linf"))],
-)  # fmt: skip
-def test_from_a_clean_start_it_is_a_plain_update_and_one_at_a_step_of_alpha(
-    folders: dict[str, Path], objective: str, norm: str
-) -> None:
-    """Of each example with a loss, delta_1 has the norm alpha over all of its rows; the rest stay at 0."""
-    words = ["--adv-steps", "2", "--adv-lr", str(ALPHA), "--adv-init-mag", "0", "--adv-norm-type", norm]
-    run = run_of(folders, objective, "freeat", *SGD, *words)
-    plain = run_of(folders, objective, "standard", *SGD)
-    seen: list[dict[str, torch.Tensor]] = []
-    step = run.task.optimizer_step
-
-    def after(optimizer: Any, model: Any, update_num: int) -> None:
-        step(optimizer, model=model, update_num=update_num)
-        seen.append(weights_of(run))
-
-    run.task.optimizer_step = after
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        run.trainer.train_step([sample])
-    plain.trainer.train_step([batch(plain, ROWS)])
-    expected = weights_of(plain)
-    assert all(torch.equal(seen[0][name], value) for name, value in expected.items())
-    assert any(not torch.equal(seen[1][name], value) for name, value in seen[0].items())
-    assert not deltas[0].any()
-    norms = geometry.example_norm(deltas[1], norm, run.criterion.objective.groups(sample))
-    moved = norms > 0
-    assert moved.sum() >= 2
-    torch.testing.assert_close(norms[moved], torch.full_like(norms[moved], ALPHA), rtol=1e-5, atol=0)

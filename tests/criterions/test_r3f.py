@@ -12,9 +12,7 @@ from support import batch, build, fairseq_train, train_args, weights
 
 from criterions.restated import (
     DROPOUT,
-    draws,
     one_step,
-    recorded,
     run_of,
     write_all,
 )
@@ -43,20 +41,6 @@ def test_shared_dropout_leaves_the_divergence_of_the_noise(folders: dict[str, Pa
     shared = run_of(folders, "classes", "r3f", *words, "--r3f-share-dropout")
     found = [float(one_step(run, batch(run, ROWS))[2]["r3f_divergence"]) for run in (own, shared)]
     assert found[0] > 1e4 * found[1] > 0
-
-
-def test_relative_noise_is_a_share_of_the_root_mean_square_entry(folders: dict[str, Path]) -> None:
-    run = run_of(folders, "classes", "r3f", "--r3f-epsilon", "0.1", "--r3f-relative")
-    run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        log = one_step(run, sample)[2]
-    tokens, noise = sample["net_input"]["src_tokens"], draws(sample, "uniform")
-    for row, ids in enumerate(tokens):
-        embedded = run.model.encoder.sentence_encoder.embed_tokens(ids[ids.ne(1)]).detach()
-        expected = 0.1 * embedded.square().mean().sqrt() * noise[row]
-        torch.testing.assert_close(deltas[0][row], expected, rtol=1e-5, atol=1e-7)
-    assert float(log["adv_norm"]) == pytest.approx(float(deltas[0].flatten(1).norm(dim=1).sum()), rel=1e-5)
 
 
 def test_r4f_is_r3f_with_a_head_of_spectral_norm_1(folders: dict[str, Path]) -> None:

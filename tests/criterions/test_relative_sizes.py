@@ -9,8 +9,9 @@ import pytest
 import torch
 from support import batch, build, flat_gradient, slow, train_args, write_questions, write_task
 
-from criterions.restated import one_step, recorded
-from criterions.test_tavat import SGD, table_of, update
+from criterions.restated import draws, examples_of, one_step, recorded
+from criterions.restatements import SGD
+from criterions.test_tavat import table_of, update
 
 ROWS = [0, 1, 2, 3, 4]
 # Step, radius and start.
@@ -112,6 +113,42 @@ def test_each_example_has_the_sizes_that_its_embeddings_give(
         seen += rows
     # fp32; all rows in one product, and one after the other.
     assert (ours - expected).norm() <= 2e-5 * expected.norm()
+
+
+NOISE = {
+    "noise-uniform": (["noise", "--noise-relative", "--noise-size", "0.1"], "uniform"),
+    "noise-normal": (
+        ["noise", "--noise-relative", "--noise-size", "0.1", "--noise-kind", "normal"],
+        "normal",
+    ),
+    "r3f": (["r3f", "--r3f-relative", "--r3f-epsilon", "0.1"], "uniform"),
+    "creat": (["creat", "--adv-relative", "--creat-init-std", "0.1"], "normal"),
+    "creat-linf": (
+        ["creat", "--adv-relative", "--creat-init-std", "0.1", "--adv-norm-type", "linf"],
+        "normal",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOISE)
+def test_noise_is_a_share_of_the_root_mean_square_entry(folders: dict[str, Path], name: str) -> None:
+    """Of all candidates of a question together; noise's, too, whose U(-1, 1) is divided by sqrt(L * D)."""
+    words, kind = NOISE[name]
+    run = build(train_args(folders["commonsense_qa"], None, *words, task="commonsense_qa"))
+    run.model.encoder.sentence_encoder.embed_tokens.weight.data[1] = 0.5  # padding has no size
+    sample = batch(run, ROWS)
+    with recorded() as deltas:
+        log = one_step(run, sample)[2]
+    tokens, expected, shares = sample["net_input"]["src_tokens"], draws(sample, kind) * 0.1, []
+    for rows in examples_of(sample):
+        words_of = tokens[rows][tokens[rows].ne(1)]
+        embedded = run.model.encoder.sentence_encoder.embed_tokens(words_of).detach()
+        expected[rows] *= embedded.square().mean().sqrt()
+        shares.append(float(deltas[-1][rows].norm() / embedded.norm()))
+    torch.testing.assert_close(deltas[0], expected, rtol=1e-5, atol=1e-7)
+    assert float(log["adv_ratio"]) == pytest.approx(sum(shares), rel=1e-5)
+    norms = [float(deltas[-1][rows].norm()) for rows in examples_of(sample)]
+    assert float(log["adv_norm"]) == pytest.approx(sum(norms), rel=1e-5) and log["nexamples"] == len(ROWS)
 
 
 def test_tavats_table_holds_shares(folders: dict[str, Path]) -> None:

@@ -42,8 +42,6 @@ def test_delta_reaches_the_model(folders: dict[str, Path], words: list[str]) -> 
 
 
 def test_refusals(folders: dict[str, Path]) -> None:
-    with pytest.raises(DataError, match=r"--vat-relative.*leave it out"):
-        run_of(folders, "classes", "sift", "--vat-relative")
     run = run_of(folders, "classes", "sift")
     run.model.encoder.sentence_encoder.layernorm_embedding = None
     with pytest.raises(DataError, match=r"no layer norm after its embeddings.*roberta_base"):

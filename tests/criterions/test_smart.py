@@ -8,12 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq import checkpoint_utils
 from support import (
     batch,
     build,
-    fairseq_train,
-    slow,
     tensors,
     train_args,
     weights,
@@ -142,25 +139,6 @@ def test_each_weight_is_averaged_once_also_over_a_restart(
     assert tensors(files[True]) == tensors(files[False])
 
 
-@pytest.mark.parametrize("new_run", [True, slow(False)], ids=["new-run", "resumed"])
-def test_restore_file_begins_an_average_where_it_begins_a_run(tmp_path: Path, new_run: bool) -> None:
-    """With --reset-optimizer at the weights, whose training is another run's; without it the run goes on."""
-    data = write_task(tmp_path / "data")
-    fairseq_train(*train_args(data, tmp_path / "first", "smart", *SMART, "--max-epoch", "1", "--lr", "0.05"))
-    start = tmp_path / "first" / "checkpoint_last.pt"
-    resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
-    words = [*SMART, "--lr", "0.05", "--restore-file", str(start), *(resets if new_run else [])]
-    run = build(train_args(data, tmp_path / "second", "smart", *words))
-    checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
-    average = run.trainer.ema.get_model().state_dict()
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(start))
-    kept = state["extra_state"]["ema"]
-    name = "encoder.sentence_encoder.layers.0.fc1.weight"
-    assert not torch.equal(kept[name], state["model"][name])
-    for name, value in weights(start).items():
-        assert torch.equal(average[name], value if new_run else kept[name]), name
-
-
 @pytest.mark.parametrize("precision", [[], FP16], ids=["fp32", "fp16"])
 def test_the_term_is_0_while_the_average_is_the_model(folders: dict[str, Path], precision: list[str]) -> None:
     """With the same dropout masks; with redrawn ones it measures them."""
@@ -173,59 +151,31 @@ def test_the_term_is_0_while_the_average_is_the_model(folders: dict[str, Path], 
         assert bool(log["smart_proximal"] == 0.0) is is_zero
 
 
-def test_the_average_is_in_the_checkpoint_and_comes_back(tmp_path: Path) -> None:
-    data = write_task(tmp_path / "data")
-    words = [*vat_options(), *SMART, "--lr", "0.01", "--no-epoch-checkpoints", "--max-epoch", "1"]
-    fairseq_train(*train_args(data, tmp_path / "save", "smart", *words))
-    path = tmp_path / "save" / "checkpoint_last.pt"
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
-    name = "encoder.sentence_encoder.layers.0.fc1.weight"
-    average, last = state["extra_state"]["ema"][name], state["model"][name]
-    assert not torch.equal(average, last)
-
-    run = build(train_args(data, tmp_path / "save", "smart", *words))
-    extra = run.trainer.load_checkpoint(str(path))
-    assert extra is not None
-    assert torch.equal(run.trainer.ema.get_model().state_dict()[name], average)
-
-
 @pytest.mark.parametrize(
-    ("criterion", "option"),
-    [
-        ("smart", "--finetune-from-model"),
-        ("freelb", "--finetune-from-model"),
-        slow("smart", "--restore-file"),
-    ],
-)
-def test_a_start_checkpoint_without_an_average(tmp_path: Path, criterion: str, option: str) -> None:
-    """fairseq 0.12.2 alone stops with KeyError: 'model'."""
-    data = write_task(tmp_path / "data")
-    fairseq_train(*train_args(data, tmp_path / "start", "standard", "--max-epoch", "1"))
-    start = tmp_path / "start" / "checkpoint_last.pt"
-    resets = ["--reset-optimizer", "--reset-dataloader", "--reset-lr-scheduler", "--reset-meters"]
-    words = [*(SMART if criterion == "smart" else EMA), option, str(start), "--max-epoch", "1", "--lr", "0"]
-    words += resets if option == "--restore-file" else []
-    fairseq_train(*train_args(data, tmp_path / "save", criterion, *words))
-    state = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "save" / "checkpoint_last.pt"))
-    expected = weights(start)
-    for name, value in state["extra_state"]["ema"].items():
-        if name in expected and not name.endswith("version"):
-            torch.testing.assert_close(value, expected[name], rtol=1e-6, atol=1e-7)  # averaged with itself
-
-
-@pytest.mark.parametrize("criterion", ["smart", "freelb"])
-def test_a_start_checkpoint_with_an_average_of_its_own(tmp_path: Path, criterion: str) -> None:
-    """Fine-tuning from a run of smart: the average begins at the weights, not at that run's average."""
-    data, both = write_task(tmp_path / "data"), [*SMART, "--ema-fp32"]
-    fairseq_train(*train_args(data, tmp_path / "first", "smart", *both, "--max-epoch", "1", "--lr", "0.05"))
-    start = tmp_path / "first" / "checkpoint_last.pt"
-    words = [*(both if criterion == "smart" else EMA), "--finetune-from-model", str(start)]
-    run = build(train_args(data, tmp_path / "second", criterion, *words))
-    run.trainer.load_checkpoint(str(start), reset_optimizer=True)
+    ("earlier", "criterion", "resumes"),
+    [("smart", "smart", True), ("smart", "smart", False), ("smart", "freelb", False),
+     ("standard", "smart", False), ("standard", "freelb", False)],
+)  # fmt: skip
+def test_a_new_run_begins_its_average_at_the_weights_and_a_resumed_run_keeps_it(
+    tmp_path: Path, earlier: str, criterion: str, resumes: bool
+) -> None:
+    """Whether or not the checkpoint has one; fairseq 0.12.2 alone stops with KeyError without it."""
+    data, more = write_task(tmp_path / "data"), ["--ema-fp32", "--lr", "0.05"]
+    averaging = {"smart": [*SMART, *more], "freelb": [*EMA, *more], "standard": ["--lr", "0.05"]}
+    run = build(train_args(data, tmp_path, earlier, *averaging[earlier]))
+    for rows in (ROWS, ROWS[:2]):
+        run.trainer.train_step([batch(run, rows)])
+    start = save(run, tmp_path / "start.pt")
+    run = build(train_args(data, tmp_path, criterion, *averaging[criterion]))
+    run.trainer.load_checkpoint(str(start), reset_optimizer=not resumes)
+    kept, trained = torch.load(start)["extra_state"].get("ema"), weights(start)
+    assert (kept is None) is (earlier == "standard")
+    assert kept is None or not torch.equal(kept[LAST], trained[LAST])
     ema = run.trainer.ema
-    averages = [ema.get_model().state_dict(), *([ema.fp32_params] if criterion == "smart" else [])]
-    for name, value in weights(start).items():
-        assert all(torch.equal(average[name], value) for average in averages), name
+    for name, value in (kept if resumes else trained).items():
+        assert all(
+            torch.equal(average[name], value) for average in (ema.get_model().state_dict(), ema.fp32_params)
+        )
 
 
 def test_the_average_has_the_layers_that_are_kept(tmp_path: Path) -> None:

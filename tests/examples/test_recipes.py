@@ -100,8 +100,6 @@ def test_every_method_builds_and_each_of_its_keys_stands_in_the_yaml(
     if "tokenizer_dir" in set(bare.task):
         bare.task.tokenizer_dir = str(encoder(name))
     known = own_keys(CRITERION_DATACLASS_REGISTRY[bare.criterion._name])
-    if bare.criterion._name == "flooding":
-        known &= own_keys(CRITERION_DATACLASS_REGISTRY["standard"])  # the rest is for older configurations
     assert set(bare.criterion) == known | {"_name"}
     listed = own_keys(TASK_DATACLASS_REGISTRY[bare.task._name])
     assert set(bare.task) >= listed | {"_name"} or name == "glue"
@@ -119,7 +117,7 @@ def test_each_of_a_methods_own_keys_stands_in_its_yaml() -> None:
     for path in paths:
         criterion = OmegaConf.load(path).criterion
         known = own_keys(CRITERION_DATACLASS_REGISTRY[criterion._name]) - shared
-        assert criterion._name == "flooding" or known <= set(criterion), path
+        assert known <= set(criterion), path
 
 
 @pytest.mark.parametrize("task", ["cola", "mnli", "sts_b", *(slow(task) for task in GLUE[2:7])])

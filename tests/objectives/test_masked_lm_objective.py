@@ -38,19 +38,6 @@ def test_loss_and_scores_by_hand(tmp_path: Path) -> None:
     assert meters.get_smoothed_value("accuracy") == pytest.approx(66.67)
 
 
-def test_a_model_of_nans_has_no_accuracy(tmp_path: Path) -> None:
-    run = build(args(write_corpus(tmp_path)))
-    target = torch.tensor([[1, 6, 1], [7, 1, 5]])
-    logits = torch.zeros(3, 8)
-    for spoilt in (False, True):
-        if spoilt:
-            logits[1, 3] = math.nan
-        log = run.criterion.objective.logging_output(logits, {"target": target}, gather=False)
-        with metrics.aggregate() as meters:
-            run.task.reduce_metrics([{"loss": torch.zeros(()), "sample_size": 3, **log}], run.criterion)
-        assert math.isnan(meters.get_smoothed_value("accuracy")) is spoilt
-
-
 def test_validation_logs_what_fairseqs_own_criterion_logs(tmp_path: Path) -> None:
     data = write_corpus(tmp_path / "data", valid=9)
     found = []
@@ -100,12 +87,6 @@ def test_another_dictionary_than_the_checkpoints_is_refused_when_the_run_is_buil
         more.write("another 1\n")
     with pytest.raises(ValueError, match=rf"{option} .*: has embeddings for \d+ words, but .*dict.txt has"):
         build(args(data, option, str(start)))
-
-
-def test_a_model_without_a_masked_lm_head_is_refused(tmp_path: Path) -> None:
-    run = build(args(write_corpus(tmp_path)))
-    with pytest.raises(ValueError, match="has no masked-LM head"):
-        run.task.begin_epoch(1, run.model.encoder.sentence_encoder)
 
 
 def lines_of(folder: Path, *lengths: int) -> Path:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from fairseq.logging import metrics
 from sklearn import metrics as sk
 from support import batch, build, train_args, validate, write_task
 
@@ -93,29 +91,3 @@ def test_labels_that_do_not_match_num_classes_are_refused(data: Path, classes: i
         ValueError, match=f"--num-classes {classes}, but .*label/dict.txt lists 2 labels: 1, 0"
     ):
         build(train_args(data, None, "freelb", "--num-classes", str(classes)))
-
-
-def test_a_task_without_an_objective_is_refused(data: Path) -> None:
-    run = build(train_args(data, None))
-    other = SimpleNamespace(cfg=run.task.cfg)
-    from fairseq_adv.objectives import build_objective
-
-    with pytest.raises(
-        ValueError,
-        match=r"no objective for SimpleNamespace; the adversarial criterions train .*SentencePredictionTask",
-    ):
-        build_objective(run.cfg.criterion, other)  # type: ignore[arg-type]
-
-
-def test_scores_of_a_prediction_that_is_nan_are_nan(tmp_path: Path) -> None:
-    run = build(train_args(write_task(tmp_path), None, "standard"))
-    sample = batch(run, [0, 1, 2])
-    logits = torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]])
-    for spoilt in (False, True):
-        if spoilt:
-            logits[1, 0] = float("nan")
-        log = run.criterion.objective.logging_output(logits, sample, gather=True)
-        with metrics.aggregate(new_root=True) as agg:
-            run.criterion.objective.reduce_metrics([log])
-        values = agg.get_smoothed_values()
-        assert all(math.isnan(values[name]) is spoilt for name in ("accuracy", "mcc", "f1", "acc_and_f1"))

@@ -180,23 +180,6 @@ def test_a_nan_is_no_score() -> None:
     assert of_questions(records[:1]) == {"em": 100.0, "f1": 100.0}
 
 
-def test_a_model_of_nans_has_no_accuracy(tmp_path: Path) -> None:
-    """The arg max of NaNs is <s>, the right answer of windows without one."""
-    run = built(tmp_path)
-    torch.nn.init.constant_(run.model.classification_heads["token_head"].out_proj.bias, math.nan)
-    assert math.isnan(validate(run, "valid", 5)["accuracy"])
-
-
-def test_a_split_without_answers_has_no_loss_and_no_score(run: SimpleNamespace) -> None:
-    run.task.load_dataset("test")
-    sample = batch(run, [0, 1], "test")
-    assert sample["target"].tolist() == [[-1, -1]] * 2
-    loss, size, log = run.criterion(run.model, sample)
-    assert loss.item() == 0.0 and size == 1 and log["ntargets"] == 0
-    found = shuffled(run, "test", 2)
-    assert found["loss"] == 0.0 and "f1" not in found
-
-
 @pytest.mark.parametrize("task", ["span_qa", "sentence_prediction"])
 def test_what_a_validation_gathers_is_in_no_checkpoint(tmp_path: Path, task: str) -> None:
     """A restart in mid-epoch reads all meters that a checkpoint has, and knows fairseq's alone."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from fairseq.logging import metrics
 from support import batch, build, train_args, validate
 from token_data import write_tags
 
@@ -95,25 +92,6 @@ def test_strict_counts_no_entity_that_begins_with_i(run: SimpleNamespace) -> Non
     assert strict["accuracy"] == lenient["accuracy"] and strict["precision"] != lenient["precision"]
 
 
-def test_a_nan_is_no_score(run: SimpleNamespace) -> None:
-    sample = batch(run, [0, 1], "valid")
-    predictions = run.criterion.objective.predict(run.model, sample).detach()
-    predictions[1] = math.nan
-    log = run.criterion.objective.logging_output(predictions, sample, gather=True)
-    with metrics.aggregate(new_root=True) as agg:
-        run.criterion.objective.reduce_metrics([{k: float(v) for k, v in log.items()}])
-    found = agg.get_smoothed_values()
-    assert all(math.isnan(found[name]) for name in ("accuracy", "f1", "precision_Gene"))
-
-
-def test_a_split_without_tags_has_no_loss_and_no_score(run: SimpleNamespace) -> None:
-    sample = batch(run, [0, 1], "test")
-    loss, size, log = run.criterion(run.model, sample)
-    assert loss.item() == 0.0 and size == 1 and log["ntargets"] == 0
-    found = validate(run, "test", 2)
-    assert found["loss"] == 0.0 and "f1" not in found and "accuracy" not in found
-
-
 def test_the_words_of_one_tag_are_a_mini_batch(run: SimpleNamespace) -> None:
     """Their losses add up to the whole one's, and sentences without the tag are left out."""
     run.model.eval()
@@ -129,10 +107,3 @@ def test_the_words_of_one_tag_are_a_mini_batch(run: SimpleNamespace) -> None:
         assert part["ntokens"] == int(part["net_input"]["src_tokens"].ne(1).sum())
         assert len(part["id"]) == part["nsentences"] == len(part["net_input"]["src_tokens"])
     assert objective.of_class({**sample, "target": torch.zeros_like(sample["target"])}, 1) is None
-
-
-def test_a_model_without_the_head_is_refused(tmp_path: Path) -> None:
-    run = build(train_args(write_tags(tmp_path), None, "standard", task="tagging"))
-    del run.model.classification_heads["token_head"]
-    with pytest.raises(ValueError, match="no classification head named 'token_head'"):
-        run.criterion.objective.check_model(run.model)

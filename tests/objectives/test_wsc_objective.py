@@ -132,17 +132,6 @@ def test_an_all_negative_batch_gives_zero_with_a_path(run: SimpleNamespace) -> N
     assert weight.grad is not None and not weight.grad.any()
 
 
-def test_an_unlabelled_split_has_no_loss(run: SimpleNamespace) -> None:
-    run.task.load_dataset("test")
-    sample = batch(run, [0, 1, 2, 3], "test")
-    loss, size, log = run.criterion(run.model, sample)
-    assert loss.item() == 0.0 and size == 1 and log["ntargets"] == 0
-    assert log.keys() == run.criterion(run.model, batch(run, [0, 1]))[2].keys()
-    with metrics.aggregate(new_root=True) as agg:
-        run.task.reduce_metrics([log], run.criterion)
-    assert "accuracy" not in agg.get_smoothed_values()
-
-
 def test_scores_that_are_not_numbers_make_the_loss_so(run: SimpleNamespace) -> None:
     """And not a perfect one."""
     assert loss_of(run, torch.full((1, 2), math.nan), [1]).isnan()
