@@ -187,13 +187,16 @@ setup(
         "torch>=2.6; python_version >= '3.13'",
         "numpy",
         "safetensors",
+        "scikit-learn",
+        "scipy",
         "sentencepiece>=0.1.97",
+        "seqeval>=1.2.2",
         "tiktoken",
         "tokenizers>=0.15.2",  # earlier ones read "[SEP]" in a text as the token
         "tqdm",
     ],
     extras_require={
-        "attacks": ATTACKS,  # parts of speech for fairseq-adv attack --attack textfooler
+        "attacks": ATTACKS,  # WordNet and parts of speech for fairseq-adv attack
         "corpus": CORPUS,  # corpora in .zst
         "datasets": DATASETS,  # fairseq-adv prepare classification --dataset
         "docs": DOCS,  # the documentation site, scripts/docs.sh
@@ -214,9 +217,6 @@ setup(
             "pyyaml",
             "readme-renderer[md]",
             "ruff",
-            "scikit-learn",
-            "scipy",
-            "seqeval",
             "setuptools>=64",
             "protobuf",  # for transformers, to read spiece.model
             *ATTACKS,

@@ -523,13 +523,6 @@ MUTATIONS = [
         "tests/criterions/test_smart.py::test_three_updates_equal_the_restated_algorithm[masked_lm]",
         "the average of tied weights decays twice per update",
     ),
-    Mutation(
-        "fairseq_adv/data/tags/schemes.py",
-        'tag[0] in "IE" and before[0] in "ES"',
-        "False",
-        "tests/evaluation/test_entity_report.py::test_random_tags_of_other_programs[BIOES-default]",
-        "an I- after an E- goes on with the entity before it",
-    ),
     # --- mixed precision ------------------------------------------------------------------------------
     Mutation(
         "fairseq_adv/fairseq_patches/mixed_precision.py",

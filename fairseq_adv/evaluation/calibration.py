@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from fairseq_adv.data.temperature import HIGHEST, LOWEST
-
-_HALVINGS = 60
 
 
 def expected_calibration_error(
@@ -28,17 +27,14 @@ def expected_calibration_error(
 
 def softmax(logits: npt.NDArray[Any], temperature: float = 1.0) -> npt.NDArray[np.float64]:
     """(n, C) fp64 probabilities of logits, or log-probabilities, divided by the temperature; 0 for -inf."""
-    scaled = logits.astype(np.float64) / temperature
-    shares = np.exp(scaled - scaled.max(axis=1, keepdims=True))
-    found: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
+    found: npt.NDArray[np.float64] = special.softmax(logits.astype(np.float64) / temperature, axis=1)
     return found
 
 
 def fit_temperature(logits: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
     """The temperature with the smallest mean cross-entropy, from ``LOWEST`` to ``HIGHEST`` (Guo et al., 4.2).
 
-    The loss is convex in 1 / T; its derivative there, the mean of the expected minus the right logit, is
-    bisected.
+    The loss is convex in 1 / T.
 
     Args:
         logits: (n, C).
@@ -50,10 +46,12 @@ def fit_temperature(logits: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
     if not np.isfinite(logits).all():
         raise ValueError("the logits are not finite")
     logits = logits.astype(np.float64)
-    of_right = logits[np.arange(len(right)), right]
-    low, high = 1 / HIGHEST, 1 / LOWEST
-    for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        slope = ((softmax(logits, 1 / middle) * logits).sum(axis=1) - of_right).mean()
-        low, high = (low, middle) if slope > 0 else (middle, high)
-    return min(max(2 / (low + high), LOWEST), HIGHEST)
+    rows = np.arange(len(right))
+
+    def loss(inverse: float) -> float:
+        return -float(special.log_softmax(inverse * logits, axis=1)[rows, right].mean())
+
+    from scipy import optimize  # slow to import
+
+    bounds = (1 / HIGHEST, 1 / LOWEST)
+    return 1 / float(optimize.minimize_scalar(loss, bounds=bounds, options={"xatol": 1e-9}).x)

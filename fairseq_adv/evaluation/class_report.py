@@ -1,6 +1,5 @@
-"""Precision, recall and F1 of each class, the confusion matrix, and the calibration error of a classifier.
-
-Precision, recall, F1, their means, and the matrix are defined as in scikit-learn; scores are x 100 here.
+"""Precision, recall and F1 of each class and the confusion matrix, from scikit-learn; and the calibration
+error. Scores are x 100.
 """
 
 from __future__ import annotations
@@ -36,40 +35,27 @@ class ClassReport:
 
     Attributes:
         names: (C,) of the classes.
+        scores: (C, 3) precision, recall and F1 x 100; 0 where a class was never answered, or never right.
+        means: (3,) of the scores: ``macro avg`` over the classes that occur as an answer or as right,
+            ``weighted avg`` by their rows.
         confusion: (C, C) number of rows with the right class k and the answer j, at [k, j].
         ece: expected calibration error, from 0 to 1.
     """
 
     names: Sequence[str]
+    scores: Sequence[Sequence[float]]
+    means: dict[str, Sequence[float]]
     confusion: npt.NDArray[np.int64]
     ece: float
-
-    def scores(self) -> npt.NDArray[np.float64]:
-        """(C, 3) precision, recall and F1 x 100; 0 where a class was never answered, or never right."""
-        right = self.confusion.diagonal().astype(np.float64)
-        answered, support = self.confusion.sum(axis=0), self.confusion.sum(axis=1)
-        parts = ((right, answered), (right, support), (2 * right, answered + support))
-        return np.stack([100 * top / np.maximum(bottom, 1) for top, bottom in parts], axis=1)
-
-    def means(self) -> dict[str, list[float]]:
-        """The scores' means: ``macro avg`` over the classes, ``weighted avg`` by their rows. A class that
-        occurs neither as an answer nor as right does not count."""
-        support = self.confusion.sum(axis=1)
-        there = (support + self.confusion.sum(axis=0)) > 0
-        scores = self.scores()
-        return {
-            "macro avg": scores[there].mean(axis=0).tolist(),
-            "weighted avg": np.average(scores, axis=0, weights=support).tolist(),
-        }
 
     def values(self) -> dict[str, Any]:
         """For a program: ``classes``, each with its scores and ``support``, ``confusion`` and ``ece``."""
         support = self.confusion.sum(axis=1).tolist()
         classes = {
             name: {**dict(zip(COLUMNS, row)), "support": rows}
-            for name, row, rows in zip(self.names, self.scores().tolist(), support)
+            for name, row, rows in zip(self.names, self.scores, support)
         }
-        means = {name: dict(zip(COLUMNS, row)) for name, row in self.means().items()}
+        means = {name: dict(zip(COLUMNS, row)) for name, row in self.means.items()}
         return {"classes": classes, **means, "confusion": self.confusion.tolist(), "ece": self.ece}
 
     def lines(self) -> list[str]:
@@ -77,8 +63,8 @@ class ClassReport:
         names = [shown_name(name) for name in self.names]
         width = max(len("weighted avg"), *map(len, names))
         support = self.confusion.sum(axis=1).tolist()
-        rows = [*zip(names, self.scores().tolist(), support)]
-        rows += [(name, row, sum(support)) for name, row in self.means().items()]
+        rows = [*zip(names, self.scores, support)]
+        rows += [(name, row, sum(support)) for name, row in self.means.items()]
         return [
             *score_table(rows, "rows", width),
             "",
@@ -114,10 +100,18 @@ def class_report(
         answers: (n,) the answers.
         probabilities: (n, C).
     """
-    rows, columns = np.asarray(right), np.asarray(answers)
-    confusion = np.zeros((len(names), len(names)), dtype=np.int64)
-    np.add.at(confusion, (rows, columns), 1)
-    return ClassReport(names, confusion, expected_calibration_error(probabilities, rows))
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    def scores(**how: Any) -> list[Any]:
+        found = precision_recall_fscore_support(right, answers, zero_division=0, **how)
+        return (100 * np.stack(found[:3], axis=-1)).tolist()  # type: ignore[no-any-return]
+
+    every = np.arange(len(names))
+    means = {f"{kind} avg": scores(average=kind) for kind in ("macro", "weighted")}
+    ece = expected_calibration_error(probabilities, np.asarray(right))
+    return ClassReport(
+        names, scores(labels=every), means, confusion_matrix(right, answers, labels=every), ece
+    )
 
 
 def score_table(rows: Sequence[tuple[str, Sequence[float], int]], counted: str, width: int) -> list[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_rows
@@ -17,12 +16,9 @@ from fairseq_adv.data.tags.schemes import (
     from_iob1,
     iob2_of,
     is_mostly_iob1,
-    predicted_as_iob2,
-    tag_names,
-    types_of,
 )
 from fairseq_adv.evaluation.class_report import COLUMNS, score_table, shown_name
-from fairseq_adv.objectives.entities import count_entities, scores_of
+from fairseq_adv.objectives.entities import scores_of
 
 
 @dataclass(frozen=True)
@@ -77,15 +73,26 @@ def entity_report(
         predicted: the predicted tags, in any scheme, well-formed or not.
         strict: ignore predicted entities that begin with I-, or in BIOES are not written as it requires.
     """
-    types = types_of([*gold, *predicted])
-    numbers = {tag: number for number, tag in enumerate(tag_names(types))}
-    where = torch.tensor([k for k, tags in enumerate(gold) for _ in tags])
-    right, ours, words = (
-        torch.tensor([numbers[tag] for tags in side for tag in tags])
-        for side in (gold, predicted_as_iob2(predicted, strict), [map(iob2_of, tags) for tags in predicted])
+    sides = [_entities(tags, strict) for tags in (predicted, gold)]
+    both = sides[0] & sides[1]
+    counts = [Counter(kind for _, kind, *_ in side) for side in (both, *sides)]
+    pairs = [(iob2_of(one), other) for tags in zip(predicted, gold) for one, other in zip(*tags)]
+    return EntityReport(
+        {kind: [of[kind] for of in counts] for kind in sorted({kind for of in counts for kind in of})},
+        100.0 * sum(one == other for one, other in pairs) / len(pairs),
     )
-    counts = count_entities(ours, right, where, len(types), strict).T.tolist()
-    return EntityReport(dict(zip(types, counts)), 100.0 * float((words == right).double().mean()))
+
+
+def _entities(sentences: Sequence[Sequence[str]], strict: bool) -> set[tuple[int, str, int, int]]:
+    """(sentence, type, first word, last word) of each entity."""
+    from seqeval.metrics.sequence_labeling import get_entities
+    from seqeval.scheme import IOB2, IOBES, Entities
+
+    if not strict:
+        return {(k, *one) for k, tags in enumerate(sentences) for one in get_entities(list(tags))}
+    is_bioes = any(tag[0] in "ES" for tags in sentences for tag in tags)
+    found = Entities([list(tags) for tags in sentences], IOBES if is_bioes else IOB2).entities
+    return {(k, one.tag, one.start, one.end - 1) for k, ones in enumerate(found) for one in ones}
 
 
 def score_columns(path: Path, strict: bool = False) -> EntityReport:

@@ -82,32 +82,19 @@ def pearson(x: FloatArray, y: FloatArray) -> float:
         x: (n,) predictions.
         y: (n,) targets.
     """
-    if np.isnan(x).any() or np.isnan(y).any():
-        return math.nan
-    x = x - x.mean()
-    y = y - y.mean()
-    spread = float(np.sqrt((x * x).sum()) * np.sqrt((y * y).sum()))
-    return 100.0 * float((x * y).sum()) / spread if spread > 0 else 0.0
+    return _correlation("pearsonr", x, y)
 
 
 def spearman(x: FloatArray, y: FloatArray) -> float:
-    """Spearman rank correlation x 100, with ties at their mean rank; 0 if one side is constant, NaN if a
-    number is NaN.
-
-    Args:
-        x: (n,) predictions.
-        y: (n,) targets.
-    """
-    if np.isnan(x).any() or np.isnan(y).any():
-        return math.nan  # NaN has no rank
-    return pearson(_mean_ranks(x), _mean_ranks(y))
+    """Spearman rank correlation x 100, otherwise like :func:`pearson`."""
+    return _correlation("spearmanr", x, y)
 
 
-def _mean_ranks(x: FloatArray) -> FloatArray:
-    _, inverse, counts = np.unique(x, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    ranks: FloatArray = (last - (counts - 1) / 2.0)[inverse]
-    return ranks
+def _correlation(name: str, x: FloatArray, y: FloatArray) -> float:
+    from scipy import stats
+
+    is_constant = np.ptp(x) == 0 or np.ptp(y) == 0
+    return 0.0 if is_constant else 100.0 * float(getattr(stats, name)(x, y).statistic)
 
 
 def entropy(meters: MetersDict, classes: int) -> float | None:

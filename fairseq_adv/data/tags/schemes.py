@@ -35,37 +35,6 @@ def iob2_of(tag: str) -> str:
     return tag if tag == OUTSIDE else _IOB2_OF[tag[0]] + tag[1:]
 
 
-def predicted_as_iob2(sentences: Sequence[Sequence[str]], strict: bool = False) -> List[List[str]]:
-    """Converts predicted tags, well-formed or not, to IOB2 with the entities that seqeval 1.2.2 finds.
-
-    An I- or E- after an E- or S- begins an entity. If any tag is E- or S-, ``strict`` makes all words O that
-    are not in an entity as BIOES writes it, as seqeval does with ``mode="strict", scheme=IOBES``.
-    """
-    if strict and any(tag[0] in "ES" for tags in sentences for tag in tags):
-        return [_complete(tags) for tags in sentences]
-    return [
-        [
-            "B" + tag[1:] if tag[0] in "IE" and before[0] in "ES" else iob2_of(tag)
-            for before, tag in zip([OUTSIDE, *tags], tags)
-        ]
-        for tags in sentences
-    ]
-
-
-def _complete(tags: Sequence[str]) -> List[str]:
-    """Only entities that are S-, or B-, any number of I-, and E-."""
-    complete, first = [OUTSIDE] * len(tags), -1  # first: of the entity that is open; -1: none
-    for number, tag in enumerate(tags):
-        if tag[0] in "BS":
-            first = number
-        elif tag == OUTSIDE or first < 0 or tag[2:] != tags[first][2:]:
-            first = -1
-        if first >= 0 and tag[0] in "ES":
-            complete[first : number + 1] = ["B" + tag[1:], *["I" + tag[1:]] * (number - first)]
-            first = -1
-    return complete
-
-
 def is_tag(text: str) -> bool:
     """Whether this is a tag in one of the schemes."""
     prefix, _, entity_type = text.partition("-")
