@@ -14,16 +14,18 @@ def small_wordnet(folder: Path) -> Path:
         "adj": [["good", "galore(ip)"], ["big", "large"]],
         "adv": [["well", "good"]],
     }
+    letters = {"noun": "n", "verb": "v", "adj": "a", "adv": "r"}
     for part, groups in synsets.items():
+        letter = letters[part]
         content, index = "  1 licence\n", dict[str, list[int]]()
         for words in groups:
             for word in words:
                 index.setdefault(word.partition("(")[0].lower(), []).append(len(content))
             fields = " ".join(f"{word} 0" for word in words)
-            content += f"{len(content):08d} 05 n {len(words):02x} {fields} 001 @ 00000000 n 0000 | a gloss\n"
+            content += f"{len(content):08d} 05 {letter} {len(words):02x} {fields} 000 | a gloss\n"
         (folder / f"data.{part}").write_text(content)
         lines = [
-            f"{lemma} n {len(offsets)} 1 @ {len(offsets)} 0 {' '.join(f'{o:08d}' for o in offsets)}  \n"
+            f"{lemma} {letter} {len(offsets)} 1 @ {len(offsets)} 0 {' '.join(f'{o:08d}' for o in offsets)}\n"
             for lemma, offsets in sorted(index.items())
         ]
         (folder / f"index.{part}").write_text("  1 licence\n" + "".join(lines))

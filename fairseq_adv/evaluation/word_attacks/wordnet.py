@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ class WordNet:
                 f"{folder / missing}: no such file. Pass WordNet's folder, such as /usr/share/wordnet of "
                 "Debian's package wordnet-base."
             )
-        self._reader = self._read(_reader, folder)
+        self._reader = self._read(lambda: _reader(folder))
 
     @lru_cache(maxsize=1 << 16)  # noqa: B019 - lives as long as the command
     def synonyms(self, word: str) -> list[str]:
@@ -35,12 +36,14 @@ class WordNet:
 
         Phrases, which WordNet writes with "_", are left out, and so is ``word`` itself.
         """
-        names = {name for one in self._read(self._reader.synsets, word) for name in one.lemma_names()}
+        names = self._read(lambda: {name for one in self._reader.synsets(word) for name in one.lemma_names()})
         return sorted(name for name in names if name != word and "_" not in name and is_one_word(name))
 
-    def _read(self, function: Any, value: Any) -> Any:
+    def _read(self, read: Callable[[], Any]) -> Any:
         try:
-            return function(value)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that there are no other languages
+                return read()
         except DataError:
             raise
         except Exception as error:  # nltk doesn't check what it reads: any error means a damaged file
@@ -68,6 +71,4 @@ def _reader(folder: Path) -> Any:
             """For other languages; it would need another version in nltk's own folder."""
 
     nltk.data.path.append(str(folder.resolve()))  # it reads nothing outside of these folders
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # there are no other languages
-        return Reader(str(folder), None)
+    return Reader(str(folder), None)
