@@ -112,8 +112,8 @@ def predict(args: argparse.Namespace) -> None:
 
 def _answer_texts(args: argparse.Namespace) -> None:
     from fairseq_adv.data.io import atomic_write
-    from fairseq_adv.evaluation.predict.kinds import InputFile
     from fairseq_adv.evaluation.predict.loading import load
+    from fairseq_adv.evaluation.predict.predictors import InputFile
     from fairseq_adv.evaluation.predict.text_model import answer_lines
 
     if args.input and not args.input.is_file():

@@ -17,7 +17,7 @@ from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores
 from fairseq_adv.objectives import scores as metrics
 
 if TYPE_CHECKING:
-    from fairseq_adv.evaluation.predict.kinds import Answers
+    from fairseq_adv.evaluation.predict.predictors import Answers
 
 BoolArray = npt.NDArray[np.bool_]
 

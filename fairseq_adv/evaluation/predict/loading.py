@@ -25,12 +25,12 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import (
 )
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
-from fairseq_adv.evaluation.predict.choice_kind import ChoiceKind, PhraseKind
-from fairseq_adv.evaluation.predict.kinds import Kind
-from fairseq_adv.evaluation.predict.span_kind import SpanKind
-from fairseq_adv.evaluation.predict.tag_kind import TagKind
-from fairseq_adv.evaluation.predict.text_kind import TextKind, check_prepared
+from fairseq_adv.evaluation.predict.choice_predictor import ChoicePredictor, PhrasePredictor
+from fairseq_adv.evaluation.predict.predictors import Predictor
+from fairseq_adv.evaluation.predict.span_predictor import SpanPredictor
+from fairseq_adv.evaluation.predict.tag_predictor import TagPredictor
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
+from fairseq_adv.evaluation.predict.text_predictor import TextPredictor, check_prepared
 from fairseq_adv.evaluation.trained import (
     load_model,
     read_checkpoint,
@@ -43,8 +43,8 @@ from fairseq_adv.tasks.tagging import TaggingTask
 from fairseq_adv.tasks.wsc import WSCTask
 
 Checkpoint = Union[str, "os.PathLike[str]"]
-_KINDS: dict[type[FairseqTask], Any] = {
-    MultipleChoiceTask: ChoiceKind, TaggingTask: TagKind, SpanQATask: SpanKind, WSCTask: PhraseKind,
+_PREDICTORS: dict[type[FairseqTask], Any] = {
+    MultipleChoiceTask: ChoicePredictor, TaggingTask: TagPredictor, SpanQATask: SpanPredictor, WSCTask: PhrasePredictor,
 }  # fmt: skip
 
 
@@ -90,20 +90,22 @@ def load(
     members = []
     for path in paths:
         state = read_checkpoint(path)
-        kind = kind_for_rows(path, state["cfg"], None if data is None else str(data), how)
-        members.append(Member(kind, load_model(path, state, kind.task, how), read_temperature(path)))
-    names = {member.kind.name: member.trained.path for member in reversed(members)}
+        predictor = predictor_for_rows(path, state["cfg"], None if data is None else str(data), how)
+        members.append(
+            Member(predictor, load_model(path, state, predictor.task, how), read_temperature(path))
+        )
+    names = {member.predictor.name: member.trained.path for member in reversed(members)}
     if len(names) > 1:
         raise DataError(
             "an ensemble needs models of one kind: " + ", ".join(f"{p}: {k}" for k, p in names.items())
         )
-    if len(members) > 1 and isinstance(members[0].kind, (TagKind, SpanKind)):
-        raise DataError(f"{paths[1]}: models of {members[0].kind.name} can't form an ensemble. Pass one")
+    if len(members) > 1 and isinstance(members[0].predictor, (TagPredictor, SpanPredictor)):
+        raise DataError(f"{paths[1]}: models of {members[0].predictor.name} can't form an ensemble. Pass one")
     return TextModel(members)
 
 
-def kind_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) -> Kind:
-    """The kind of a checkpoint, for rows of a file or a program; its training data isn't needed.
+def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) -> Predictor:
+    """The predictor of a checkpoint, for rows of a file or a program; its training data isn't needed.
 
     ``cfg``, the checkpoint's configuration, is changed; ``data``: the folder it was trained on, if it moved.
     """
@@ -117,7 +119,7 @@ def kind_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) 
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
     if not issubclass(task_class, SentencePredictionTask):
-        return _tokenizer_task_kind(path, cfg, how)
+        return _tokenizer_task_predictor(path, cfg, how)
     tokenizer = saved_tokenizer(path, str(cfg.task.data or ""), how.tokenizer_dir)
     with reported_as_data_error(path):
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
@@ -128,11 +130,13 @@ def kind_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) 
             dictionary.add_symbol(label)
         tokenizer.dictionary.add_symbol("<mask>")
         task = task_class(options, tokenizer.dictionary, dictionary)
-    return TextKind(path, task, labels, tokenizer)
+    return TextPredictor(path, task, labels, tokenizer)
 
 
-def kind_for_split(path: Path, cfg: Any, of: PredictionTask, data: Path, how: InferenceConfig) -> Kind:
-    """The kind of a checkpoint, with its task set up for the splits of a data folder.
+def predictor_for_split(
+    path: Path, cfg: Any, of: PredictionTask, data: Path, how: InferenceConfig
+) -> Predictor:
+    """The predictor of a checkpoint, with its task set up for the splits of a data folder.
 
     GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks
     truncate documents, and report a row whose question is too long.
@@ -154,21 +158,20 @@ def kind_for_split(path: Path, cfg: Any, of: PredictionTask, data: Path, how: In
             f"{' or '.join(of.trained_with)}. Choose another checkpoint, or another --task here."
         )
     if not issubclass(TASK_REGISTRY[name], SentencePredictionTask):
-        return _tokenizer_task_kind(path, cfg, how)
+        return _tokenizer_task_predictor(path, cfg, how)
     with reported_as_data_error(path):
-        return TextKind(path, tasks.setup_task(cfg.task), labels)
+        return TextPredictor(path, tasks.setup_task(cfg.task), labels)
 
 
-def _tokenizer_task_kind(path: Path, cfg: Any, how: InferenceConfig) -> Kind:
-    """The kind of a checkpoint whose task reads text with the encoder's own tokenizer."""
+def _tokenizer_task_predictor(path: Path, cfg: Any, how: InferenceConfig) -> Predictor:
+    """The predictor of a checkpoint whose task reads text with the encoder's own tokenizer."""
     options = cfg.task
     folder = saved_tokenizer_folder(path, str(options.data or ""), how.tokenizer_dir, options.tokenizer_dir)
     overwrite_args_by_name(cfg, {"tokenizer_dir": str(folder)})
     with reported_as_data_error(path):
         task = tasks.setup_task(cfg.task)
-    kind = next(kind for task_class, kind in _KINDS.items() if isinstance(task, task_class))
-    found: Kind = kind(task)
-    return found
+    predictor: Predictor = next(made(task) for kind, made in _PREDICTORS.items() if isinstance(task, kind))
+    return predictor
 
 
 def _class_names(path: Path, cfg: Any) -> list[str]:

@@ -19,7 +19,7 @@ from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, 
 from fairseq_adv.evaluation.predict.decisions import Decisions, combine
 from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, Scores, join
 from fairseq_adv.evaluation.predict.glue_rows import qnli_rows, wnli_rows
-from fairseq_adv.evaluation.predict.loading import kind_for_split
+from fairseq_adv.evaluation.predict.loading import predictor_for_split
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 
 logger = logging.getLogger(__name__)
@@ -107,14 +107,14 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
     assert request.data is not None  # checked
     how, split = request.running, of.split(request.split)
     state = read_checkpoint(path)
-    kind = kind_for_split(path, state["cfg"], of, request.data, how)
+    predictor = predictor_for_split(path, state["cfg"], of, request.data, how)
     with reported_as_data_error(path):
-        examples = kind.split(split, of)
+        examples = predictor.split(split, of)
     if not isinstance(examples, ScoredRows):
         if request.scores or request.vote or len(request.checkpoints) != 1:
-            who = f"--task {of.name}" if request.task else f"{path}: a model of {kind.name}"
+            who = f"--task {of.name}" if request.task else f"{path}: a model of {predictor.name}"
             raise DataError(f"{who} takes one checkpoint, without --scores and --vote")
-        return examples.decode(load_model(path, state, kind.task, how), True)
+        return examples.decode(load_model(path, state, predictor.task, how), True)
     digest = sha256_of(path)
     made_from = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
     if how.half not in ("", "fp16"):
@@ -131,7 +131,7 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
             if (kept.made_from, kept.temperature) != (scores.made_from, scores.temperature):
                 kept.save(file)
             return kept
-    scores = examples.decode(load_model(path, state, kind.task, how, kind.labels), True)
+    scores = examples.decode(load_model(path, state, predictor.task, how, predictor.labels), True)
     made_from.update(examples.texts)
     scores = replace(
         scores, task=of.name, split=split, made_from=made_from, temperature=read_temperature(path)

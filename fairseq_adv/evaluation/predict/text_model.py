@@ -14,8 +14,8 @@ from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.decisions import Decisions, Prediction, combine
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
-from fairseq_adv.evaluation.predict.kinds import Answers, InputFile, Kind, read_columns
-from fairseq_adv.evaluation.predict.text_kind import split_at_tab
+from fairseq_adv.evaluation.predict.predictors import Answers, InputFile, Predictor, read_columns
+from fairseq_adv.evaluation.predict.text_predictor import split_at_tab
 from fairseq_adv.evaluation.trained import Trained
 
 __all__ = ["Member", "Prediction", "Row", "TextModel", "answer_lines"]
@@ -30,7 +30,7 @@ Row = Union[str, "tuple[str, str]", "tuple[str, Sequence[str | tuple[str, str]]]
 class Member(NamedTuple):
     """One checkpoint, loaded."""
 
-    kind: Kind
+    predictor: Predictor
     trained: Trained
     temperature: float = 1.0
 
@@ -46,7 +46,7 @@ class TextModel:
 
     def __init__(self, members: Sequence[Member]) -> None:
         self._members = list(members)
-        first = members[0].kind
+        first = members[0].predictor
         self.kind, self.takes, self.labels = first.name, first.takes, list(first.labels)
         self.takes_questions = self.kind == "choices"
 
@@ -104,29 +104,31 @@ class TextModel:
         Raises:
             DataError: naming file and line: the file can't be read.
         """
-        kind = self._members[0].kind
-        rows = kind.read(file)
-        kept = read_columns(kind.table(file), file.keep) if file.keep else {}
+        predictor = self._members[0].predictor
+        rows = predictor.read(file)
+        kept = read_columns(predictor.table(file), file.keep) if file.keep else {}
         # Tags are read with the words.
-        gold = None if file.label is None or kind.name == "tags" else _labels(kind, file, file.label)
+        gold = (
+            None if file.label is None or predictor.name == "tags" else _labels(predictor, file, file.label)
+        )
         answers = combine(self._decoded(rows, None, progress))
         return replace(answers, kept=kept, gold=gold) if isinstance(answers, Decisions) else answers
 
     def _rows(self, texts: Iterable[Row]) -> Any:
-        """The rows in the form that the kind's ``examples`` takes; ``None`` if there are none."""
+        """The rows in the form that the predictor's ``examples`` takes; ``None`` if there are none."""
         if isinstance(texts, str):
             raise DataError(f"predict takes a list of texts, not one text: pass [{texts[:40]!r}]")
         if isinstance(texts, Mapping):
             raise DataError("predict takes a list of texts, not a dictionary: pass its texts as a list")
         rows = list(texts)
-        return self._members[0].kind.rows(rows) if rows else None
+        return self._members[0].predictor.rows(rows) if rows else None
 
     def _decoded(self, rows: Any, how: InferenceConfig | None = None, progress: bool = False) -> list[Any]:
         """What each member says of the rows."""
         found = []
-        for kind, trained, temperature in self._members:
+        for predictor, trained, temperature in self._members:
             as_asked = trained if how is None else replace(trained, how=how)
-            decoded = kind.examples(rows).decode(as_asked, progress)
+            decoded = predictor.examples(rows).decode(as_asked, progress)
             is_scores = isinstance(decoded, Scores)
             found.append(replace(decoded, temperature=temperature) if is_scores else decoded)
         return found
@@ -139,17 +141,17 @@ def _with_texts(found: Prediction, question: Question) -> Prediction:
     return replace(found, label=texts[found.label], probabilities=shares)
 
 
-def _labels(kind: Kind, file: InputFile, column: str) -> list[str]:
+def _labels(predictor: Predictor, file: InputFile, column: str) -> list[str]:
     """The right answers in a file, as the model's classes are written."""
-    read = read_texts("the labels", kind.table(file), Columns((), column, not kind.labels))
+    read = read_texts("the labels", predictor.table(file), Columns((), column, not predictor.labels))
     for label, where in zip(read.labels, read.where):
-        if kind.labels and same_class(label, kind.labels) is None:
-            classes = ", ".join(kind.labels)
+        if predictor.labels and same_class(label, predictor.labels) is None:
+            classes = ", ".join(predictor.labels)
             raise DataError(
                 f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}). Correct it, or "
                 "leave --label out."
             )
-    return [same_class(label, kind.labels) or label for label in read.labels]
+    return [same_class(label, predictor.labels) or label for label in read.labels]
 
 
 def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:

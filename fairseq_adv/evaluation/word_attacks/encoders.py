@@ -20,7 +20,7 @@ from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.text_kind import encoded
+from fairseq_adv.evaluation.predict.text_predictor import encoded
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 from fairseq_adv.evaluation.word_attacks.candidates import cased_like
 from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_one_word

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.kinds import InputFile
-from fairseq_adv.evaluation.predict.text_kind import TextKind
+from fairseq_adv.evaluation.predict.predictors import InputFile
 from fairseq_adv.evaluation.predict.text_model import Prediction, answer_lines
+from fairseq_adv.evaluation.predict.text_predictor import TextPredictor
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from fairseq_adv.evaluation.predict.text_model import Prediction, answer_lines
 def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], tmp_path: Path) -> None:
     path = tmp_path / name
     path.write_bytes(content.encode())
-    assert TextKind.read(InputFile(path, *columns)) == expected
+    assert TextPredictor.read(InputFile(path, *columns)) == expected
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,10 @@ def test_mistakes_name_file_and_line(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as error:
-        TextKind.read(InputFile(tmp_path / name, *columns))
+        TextPredictor.read(InputFile(tmp_path / name, *columns))
     assert f"{tmp_path}/{message}" in str(error.value)
     with pytest.raises(DataError, match="no such file"):
-        TextKind.read(InputFile(tmp_path / "none.csv", "text"))
+        TextPredictor.read(InputFile(tmp_path / "none.csv", "text"))
 
 
 class Echo:

@@ -23,9 +23,9 @@ from fairseq_adv.data.spans.spans_dataset import SpansDataset, cut_into_windows
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.kinds import InputFile
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
-from fairseq_adv.evaluation.predict.span_kind import SpanAnswers, SpanRows
+from fairseq_adv.evaluation.predict.predictors import InputFile
+from fairseq_adv.evaluation.predict.span_predictor import SpanAnswers, SpanRows
 from fairseq_adv.evaluation.predict.text_model import answer_lines
 from fairseq_adv.evaluation.trained import Trained
 from fairseq_adv.evaluation.validate import validate

@@ -32,14 +32,14 @@ from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
 from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, StringArray, digest_of
-from fairseq_adv.evaluation.predict.kinds import InputFile
+from fairseq_adv.evaluation.predict.predictors import InputFile
 
 logger = logging.getLogger(__name__)
 _WIDTHS = {1: "single texts", 2: "pairs of texts"}
 Texts = tuple[str, ...]  # one, or the two of a pair
 
 
-class TextKind:
+class TextPredictor:
     """A row is a text, or a pair of texts.
 
     Args:
@@ -98,7 +98,8 @@ class TextKind:
             raise DataError(f"{file.path}: --text is missing: pass the column with the text")
         columns = [file.text] if file.text_pair is None else [file.text, file.text_pair]
         return [
-            tuple(text_cell(row, column, where) for column in columns) for where, row in TextKind.table(file)
+            tuple(text_cell(row, column, where) for column in columns)
+            for where, row in TextPredictor.table(file)
         ]
 
     @staticmethod

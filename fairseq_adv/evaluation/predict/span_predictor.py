@@ -14,7 +14,7 @@ from fairseq_adv.data.spans.spans_dataset import SpansDataset
 from fairseq_adv.data.spans.squad import SpanQuestion, Squad, read_squad
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.decisions import Prediction
-from fairseq_adv.evaluation.predict.kinds import InputFile, only_a_path, predictions_at_tokens
+from fairseq_adv.evaluation.predict.predictors import InputFile, only_a_path, predictions_at_tokens
 from fairseq_adv.evaluation.span_report import span_report
 from fairseq_adv.evaluation.trained import Trained
 from fairseq_adv.objectives.span_metrics import best_spans, null_scores
@@ -146,7 +146,7 @@ class SpanRows:
         return answers
 
 
-class SpanKind:
+class SpanPredictor:
     """A row is a question about a context."""
 
     takes, name = "questions about contexts", "spans"

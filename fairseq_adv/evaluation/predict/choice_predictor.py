@@ -14,7 +14,7 @@ from fairseq_adv.data.tables.table_files import PlacedRow
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of
-from fairseq_adv.evaluation.predict.kinds import InputFile, only_a_path
+from fairseq_adv.evaluation.predict.predictors import InputFile, only_a_path
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.tasks.wsc import WSCTask
@@ -22,7 +22,7 @@ from fairseq_adv.tasks.wsc import WSCTask
 _SHAPING = ("max_positions", "tokens_per_sample", "no_documents")  # options that determine a model's input
 
 
-class ChoiceKind:
+class ChoicePredictor:
     """A row is a :class:`~fairseq_adv.data.choices.questions.Question`."""
 
     takes, name = "questions with choices", "choices"
@@ -70,7 +70,7 @@ class ChoiceKind:
         return ScoredRows(dataset, "choices", distinct_ids(questions), padded(labels), np.array(gold), digest)
 
 
-class PhraseKind:
+class PhrasePredictor:
     """The sentences of a Winograd schema; the columns are the query and its rivals. Only of splits."""
 
     takes, name = "Winograd schemas", "phrases"

@@ -15,7 +15,7 @@ from fairseq_adv.data.tags.tags_dataset import TagsDataset
 from fairseq_adv.evaluation.entity_report import EntityReport, entity_report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
 from fairseq_adv.evaluation.predict.decisions import Prediction
-from fairseq_adv.evaluation.predict.kinds import InputFile, only_a_path, predictions_at_tokens
+from fairseq_adv.evaluation.predict.predictors import InputFile, only_a_path, predictions_at_tokens
 from fairseq_adv.evaluation.trained import Trained
 from fairseq_adv.tasks.tagging import TaggingTask
 
@@ -81,7 +81,7 @@ class TagRows:
         return TagAnswers(self.dataset.examples, found, bool(self.task.cfg.strict))
 
 
-class TagKind:
+class TagPredictor:
     """A row is a :class:`~fairseq_adv.data.tags.columns.TaggedSentence`."""
 
     takes, name = "words in columns", "tags"
