@@ -125,7 +125,7 @@ class Scores:
                     raise ValueError("another format")
                 kind, task, split = about["kind"], about["task"], about["split"]
                 made_from = dict(about["made_from"])
-                temperature = about.get("temperature", 1.0)  # earlier versions wrote none
+                temperature = about["temperature"]
                 if not TEMPERATURE[1](temperature):
                     raise ValueError(f"its temperature must be {TEMPERATURE[0]}")
         except (

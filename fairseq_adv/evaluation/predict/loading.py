@@ -44,8 +44,11 @@ from fairseq_adv.tasks.wsc import WSCTask
 
 Checkpoint = Union[str, "os.PathLike[str]"]
 _PREDICTORS: dict[type[FairseqTask], Any] = {
-    MultipleChoiceTask: ChoicePredictor, TaggingTask: TagPredictor, SpanQATask: SpanPredictor, WSCTask: PhrasePredictor,
-}  # fmt: skip
+    MultipleChoiceTask: ChoicePredictor,
+    TaggingTask: TagPredictor,
+    SpanQATask: SpanPredictor,
+    WSCTask: PhrasePredictor,
+}
 
 
 def load(
@@ -91,9 +94,8 @@ def load(
     for path in paths:
         state = read_checkpoint(path)
         predictor = predictor_for_rows(path, state["cfg"], None if data is None else str(data), how)
-        members.append(
-            Member(predictor, load_model(path, state, predictor.task, how), read_temperature(path))
-        )
+        trained = load_model(path, state, predictor.task, how)
+        members.append(Member(predictor, trained, read_temperature(path)))
     names = {member.predictor.name: member.trained.path for member in reversed(members)}
     if len(names) > 1:
         raise DataError(

@@ -12,12 +12,11 @@ from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, sha256_of
 from fairseq_adv.data.temperature import read_temperature
-from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, prediction_task
 from fairseq_adv.evaluation.predict.decisions import Decisions, combine
-from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, Scores, join
+from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores, join
 from fairseq_adv.evaluation.predict.glue_rows import qnli_rows, wnli_rows
 from fairseq_adv.evaluation.predict.loading import predictor_for_split
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
@@ -88,7 +87,7 @@ def predict(request: Request) -> Predicted:
     of = prediction_task(request.task)
     _check(request, of)
     members = [_answer_split(path, of, request) for path in request.checkpoints]
-    members += [_loaded(path, of, of.split(request.split)) for path in request.scores]
+    members += [_loaded(path, of, request) for path in request.scores]
     answers = _combined(members, of, request)
     if of is not OWN_DATA and isinstance(answers, Decisions):
         file = request.out / of.file(request.split, "csv")
@@ -116,26 +115,22 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
             raise DataError(f"{who} takes one checkpoint, without --scores and --vote")
         return examples.decode(load_model(path, state, predictor.task, how), True)
     digest = sha256_of(path)
-    made_from = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
-    if how.half not in ("", "fp16"):
-        made_from["precision"] = how.half  # without it, as earlier versions wrote it
+    made_from: dict[str, Any] = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
+    if how.half == "bf16":
+        made_from["precision"] = how.half
+    made_from.update(examples.texts)
+    temperature = read_temperature(path)
     file = request.out / "scores" / f"{of.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
     if file.is_file():
         scores = Scores.load(file)
-        # "data" covers these, which earlier versions didn't write.
-        before = {name: value for name, value in scores.made_from.items() if name not in TEXTS}
-        if not differences(made_from, before):
+        if scores.made_from == made_from:
             logger.info("%s: scores already in %s", path, file)
-            made_from.update(examples.texts)
-            kept = replace(scores, made_from=made_from, temperature=read_temperature(path))
-            if (kept.made_from, kept.temperature) != (scores.made_from, scores.temperature):
-                kept.save(file)
-            return kept
+            if scores.temperature != temperature:
+                scores = replace(scores, temperature=temperature)
+                scores.save(file)
+            return scores
     scores = examples.decode(load_model(path, state, predictor.task, how, predictor.labels), True)
-    made_from.update(examples.texts)
-    scores = replace(
-        scores, task=of.name, split=split, made_from=made_from, temperature=read_temperature(path)
-    )
+    scores = replace(scores, task=of.name, split=split, made_from=made_from, temperature=temperature)
     scores.save(file)
     return scores
 
@@ -144,7 +139,7 @@ def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> A
     """The answers of all members together."""
     kind = members[0].kind if isinstance(members[0], Scores) else ""
     if kind:
-        _refuse_repeated(members)
+        _check_distinct(members)
     if request.wnli is not None and kind != "phrases":
         raise DataError("--wnli-test is for a wsc model; this one answers WNLI's rows itself. Leave it out.")
     if request.gold is not None and kind != "choices":
@@ -177,8 +172,8 @@ def _check(request: Request, task: PredictionTask) -> None:
         raise DataError(f"--split {request.split}: AX has only a test split. Leave it out.")
 
 
-def _loaded(path: Path, task: PredictionTask, split: str) -> Scores:
-    scores = Scores.load(path)
+def _loaded(path: Path, task: PredictionTask, request: Request) -> Scores:
+    scores, split = Scores.load(path), task.split(request.split)
     if scores.task != task.name or scores.split != split:
         raise DataError(
             f"{path}: has scores for {scores.task}, split {scores.split}, but {task.name}, split {split} is "
@@ -187,7 +182,7 @@ def _loaded(path: Path, task: PredictionTask, split: str) -> Scores:
     return scores
 
 
-def _refuse_repeated(members: Sequence[Scores]) -> None:
+def _check_distinct(members: Sequence[Scores]) -> None:
     seen: dict[tuple[str, bool, str], str] = {}
     for member in members:
         how = member.made_from

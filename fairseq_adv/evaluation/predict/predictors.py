@@ -1,8 +1,8 @@
-"""What differs between the kinds of models: how rows are read, become a data set, are decoded and written.
+"""What differs between tasks in answering: how rows are read, become a data set, are decoded and written.
 
-A row of input is what :meth:`Predictor.read` finds in a file, or :meth:`Predictor.rows` in a program: a text or a pair
-of texts, a question with choices, the words of a sentence, a question about a context. All rows go the same
-way: they become a data set of the model's own task, as :class:`Predictor` says, its mini-batches are predicted
+A row of input is what :meth:`Predictor.read` finds in a file, or :meth:`Predictor.rows` in a program: a text
+or a pair of texts, a question with choices, the words of a sentence, a question about a context. All rows go
+the same way: they become a data set of the model's own task, its mini-batches are predicted
 (:meth:`fairseq_adv.evaluation.trained.Trained.predictions`), and the predictions become :class:`Answers`. A
 split of prepared data begins with the data set.
 """
@@ -73,7 +73,7 @@ def read_columns(rows: Iterable[PlacedRow], names: Sequence[str]) -> dict[str, l
 
 
 class Predictor(Protocol):
-    """One kind of model, with a checkpoint's task."""
+    """Answers rows of one kind with a checkpoint's task."""
 
     takes: str  # what its rows are, for messages
     name: str  # what the models of an ensemble must share

@@ -108,9 +108,8 @@ class TextModel:
         rows = predictor.read(file)
         kept = read_columns(predictor.table(file), file.keep) if file.keep else {}
         # Tags are read with the words.
-        gold = (
-            None if file.label is None or predictor.name == "tags" else _labels(predictor, file, file.label)
-        )
+        is_read = file.label is None or predictor.name == "tags"
+        gold = None if is_read else _labels(predictor, file, str(file.label))
         answers = combine(self._decoded(rows, None, progress))
         return replace(answers, kept=kept, gold=gold) if isinstance(answers, Decisions) else answers
 
