@@ -107,7 +107,7 @@ def class_report(
         return (100 * np.stack(found[:3], axis=-1)).tolist()  # type: ignore[no-any-return]
 
     every = np.arange(len(names))
-    means = {f"{kind} avg": scores(average=kind) for kind in ("macro", "weighted")}
+    means: dict[str, Any] = {f"{kind} avg": scores(average=kind) for kind in ("macro", "weighted")}
     ece = expected_calibration_error(probabilities, np.asarray(right))
     return ClassReport(
         names, scores(labels=every), means, confusion_matrix(right, answers, labels=every), ece
