@@ -9,13 +9,13 @@ from pathlib import Path
 from fairseq_adv.data.errors import DataError
 
 from .number_types import count
-from .script import RESUMABLE, STARTS_OVER, VerbParser
+from .script import STARTS_OVER, VerbParser
 from .shared_options import add_shared
 
 INDEX = """\
 Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
 
-CORPUS files may be gzipped. OUT is a folder. Interrupted builds resume.
+CORPUS files may be gzipped. OUT is a folder.
 
 Examples:
   fairseq-adv retrieve index ARC_Corpus.txt arc-index
@@ -50,7 +50,7 @@ QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Reg
 jsonl; both may be gzipped. All other keys are kept; an existing "para" is replaced. OUT is the output
 folder, and the files keep their names, without .gz; with a single file of QUESTIONS, OUT can also be a file
 name that ends in .jsonl. A manifest next to each file records the index, the version of tantivy and the
-options. Interrupted runs resume.
+options.
 
 Examples:
   fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
@@ -59,7 +59,7 @@ Examples:
 
 
 def documents_options(parser: VerbParser) -> None:
-    parser.describe(DOCUMENTS, RESUMABLE)
+    parser.describe(DOCUMENTS, STARTS_OVER)
     add = parser.add_argument
     add("index", type=Path, metavar="INDEX", help="folder written by fairseq-adv retrieve index")
     add("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
@@ -92,8 +92,6 @@ def documents(args: argparse.Namespace) -> None:
         if filled.reused:
             print(f"{target} is already there and made from these files; nothing to do")
             continue
-        if filled.continued_at:
-            print(f"{source.name}: resumed after {filled.continued_at} questions")
         print(f"wrote {target} ({filled.questions} questions, {filled.choices} choices)")
         if filled.fallbacks:
             print(f"  note: {filled.fallbacks} choices: no sentence has the required words, if any")

@@ -1,21 +1,15 @@
-"""Writes the documents retrieved for each choice of a jsonl to the choice's ``para``.
-
-Rows are written to ``OUT.partial`` in the questions' order. A second run checks existing rows against the
-questions and resumes after them, so correcting a line far down costs nothing.
-"""
+"""Writes the documents retrieved for each choice of a jsonl to the choice's ``para``."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Optional
+from typing import Any, Callable, Optional
 
 from tqdm import tqdm
 
@@ -23,7 +17,7 @@ from fairseq_adv.data.checked_json import COUNT, json_lines, json_object_or_none
 from fairseq_adv.data.choices.question_layouts import read_regents
 from fairseq_adv.data.choices.questions import Question, question_of, row_of
 from fairseq_adv.data.errors import DataError, full_disk_named
-from fairseq_adv.data.io import atomic_write, locked, sha256_of
+from fairseq_adv.data.io import atomic_write, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.tantivy_index import TantivyIndex
@@ -31,9 +25,8 @@ from fairseq_adv.retrieval.tantivy_index import TantivyIndex
 FORMAT_VERSION = 1
 SUFFIX = ".manifest.json"
 """Ending of the file next to an output that records what the output was made from."""
-# A line of OUT.partial, after the first, which records what they were made from: the row, the number of
-# choices without a document, and the number of choices with a fallback.
-_Record = list[Any]
+_Filled = tuple[dict[str, Any], int, int]
+"""A row with its ``para``s, the number of choices without a document, and that of choices with a fallback."""
 _COUNTS = {"questions", "choices", "without", "fallbacks"}
 
 
@@ -46,7 +39,6 @@ class Filled:
     without: int  # choices for which nothing was found
     fallbacks: int  # choices for which the required words had to be dropped, or that have none
     reused: bool  # the file existed already
-    continued_at: int  # questions that an interrupted run had written
 
 
 def fill(
@@ -68,47 +60,32 @@ def fill(
     if os.path.abspath(source) == os.path.abspath(out):
         raise DataError(f"{out}: is the input. Pass another output file.")
     rows = _rows(source)
-    made_from = {"format": FORMAT_VERSION, **engine.describe(), "options": asdict(options)}
-    manifest = {**made_from, "questions (sha256)": sha256_of(source)}
-    old = _finished(out, manifest, overwrite)
+    made_from = {
+        "format": FORMAT_VERSION,
+        **engine.describe(),
+        "options": asdict(options),
+        "questions (sha256)": sha256_of(source),
+    }
+    old = _finished(out, made_from, overwrite)
     if old:
-        return Filled(**old, reused=True, continued_at=0)
-    partial = out.with_name(out.name + ".partial")
+        return Filled(**old, reused=True)
 
-    def work(task: tuple[dict[str, Any], str, list[str]]) -> _Record:
+    def work(task: tuple[dict[str, Any], Question]) -> _Filled:
         return _filled(engine, *task, options)
 
-    with _journal(out, partial) as journal:
-        journal.seek(0)
-        records = _taken_up(journal, partial, made_from, [row for row, _ in rows])
-        done = len(records)
-        todo = [
-            (row, question.stem, [choice.text for choice in question.choices])
-            for row, question in rows[done:]
-        ]
-        with tqdm(total=len(rows), initial=done, desc=f"retrieve {source.name}", unit="question") as bar:
-            for record in _in_order(work, todo, workers):
-                journal.write(json.dumps(record).encode() + b"\n")
-                journal.flush()
-                records.append(record)
-                bar.update()
-        counts = {
-            "questions": len(records),
-            "choices": sum(len(row["question"]["choices"]) for row, _, _ in records),
-            "without": sum(without for _, without, _ in records),
-            "fallbacks": sum(fallbacks for _, _, fallbacks in records),
-        }
-        _publish(out, [row for row, _, _ in records], manifest, counts)
-        partial.unlink()
-    return Filled(**counts, reused=False, continued_at=done)
-
-
-@contextmanager
-def _journal(out: Path, path: Path) -> Iterator[BinaryIO]:
     with full_disk_named(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        with locked(path), open(path, "ab+") as journal:
-            yield journal
+        found = list(
+            tqdm(_in_order(work, rows, workers), f"retrieve {source.name}", len(rows), unit="question")
+        )
+        counts = {
+            "questions": len(found),
+            "choices": sum(len(row["question"]["choices"]) for row, _, _ in found),
+            "without": sum(without for _, without, _ in found),
+            "fallbacks": sum(fallbacks for _, _, fallbacks in found),
+        }
+        _publish(out, [row for row, _, _ in found], made_from, counts)
+    return Filled(**counts, reused=False)
 
 
 def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:
@@ -117,75 +94,20 @@ def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:
     return [(row_of(question), question) for question in read_regents(source)]
 
 
-def _filled(
-    engine: TantivyIndex, row: dict[str, Any], stem: str, choices: list[str], options: Options
-) -> _Record:
-    """[the row with its ``para``s, choices without, choices with a fallback]"""
-    found = [retrieve(engine, stem, choice, options) for choice in choices]
+def _filled(engine: TantivyIndex, row: dict[str, Any], question: Question, options: Options) -> _Filled:
+    found = [retrieve(engine, question.stem, choice.text, options) for choice in question.choices]
     entries = [{**entry, "para": one.text} for entry, one in zip(row["question"]["choices"], found)]
     written = {**row, "question": {**row["question"], "choices": entries}}
-    return [written, sum(not one.documents for one in found), sum(one.fallback for one in found)]
+    return written, sum(not one.documents for one in found), sum(one.fallback for one in found)
 
 
-def _in_order(work: Callable[[Any], _Record], tasks: list[Any], workers: int) -> Iterator[_Record]:
-    """The results in the tasks' order; only a few run at a time, so that interrupting is quick."""
+def _in_order(work: Callable[[Any], _Filled], tasks: list[Any], workers: int) -> Iterator[_Filled]:
+    """The results in the tasks' order."""
     pool = ThreadPoolExecutor(workers)
     try:
-        waiting: deque[Future[_Record]] = deque()
-        for task in tasks:
-            waiting.append(pool.submit(work, task))
-            if len(waiting) >= 4 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        yield from pool.map(work, tasks)
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _taken_up(journal: BinaryIO, path: Path, made_from: Any, rows: list[dict[str, Any]]) -> list[_Record]:
-    """The valid records that an interrupted run left; ``journal`` is truncated after them."""
-    header = json.dumps(made_from).encode() + b"\n"
-    lines = journal.read().splitlines(keepends=True)
-    if lines and not lines[0].startswith(b'{"format"'):
-        raise DataError(f"{path}: is in the way and was not made by this program. Move it elsewhere.")
-    records: list[_Record] = []
-    end = len(header)
-    if lines and lines[0] == header:
-        for line, row in zip(lines[1:], rows):
-            record = _record_in(line, row) if line.endswith(b"\n") else None
-            if record is None:
-                break
-            records.append(record)
-            end += len(line)
-    else:
-        journal.truncate(0)
-        journal.seek(0)
-        journal.write(header)
-    journal.truncate(end)
-    journal.seek(end)
-    return records
-
-
-def _record_in(line: bytes, row: dict[str, Any]) -> Optional[_Record]:
-    """A journal's record of a question; ``None`` if it is damaged or for another question."""
-    try:
-        record: _Record = json.loads(line)
-        written, *counts = record
-        is_of_row = _without_para(written) == _without_para(row)
-        paras = [choice["para"] for choice in written["question"]["choices"]]
-        "".join(paras).encode("utf-8")
-    except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
-        return None
-    are_counts = len(counts) == 2 and all(COUNT[1](count) and count <= len(paras) for count in counts)
-    return record if is_of_row and are_counts else None
-
-
-def _without_para(row: dict[str, Any]) -> dict[str, Any]:
-    choices = [
-        {key: value for key, value in choice.items() if key != "para"}
-        for choice in row["question"]["choices"]
-    ]
-    return {**row, "question": {**row["question"], "choices": choices}}
+        pool.shutdown(cancel_futures=True)  # soon after an interrupt
 
 
 def _finished(out: Path, made_from: dict[str, Any], overwrite: bool) -> Optional[dict[str, int]]:

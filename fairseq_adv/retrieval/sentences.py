@@ -54,13 +54,13 @@ class SentenceFiles:
         return {"corpus (name, sentences, sha256)": files, "encoding errors": self.encoding_errors}
 
     def sentences(self) -> Iterator[str]:
-        """All sentences: stripped, in Unicode's form NFC, never empty."""
+        """The sentences: stripped, in Unicode's form NFC, never empty."""
         for file in self.files:
-            found = 0
+            count = 0
             for _, sentences in _blocks(file.path, self.encoding_errors):
                 yield from sentences
-                found += len(sentences)
-            if found != file.sentences:
+                count += len(sentences)
+            if count != file.sentences:
                 raise DataError(f"{file.path}: changed while it was being read. Run the same command again.")
 
 

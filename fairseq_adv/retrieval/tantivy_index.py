@@ -33,7 +33,7 @@ _FOLDER = "tantivy"
 _WORD = re.compile(r"[^\W_]+")
 _ANALYZER = "english_words"
 # tantivy's default merge policy merges 8 segments of about the same size into one. So 8 commits with the same
-# number of sentences leave one segment, and a build can resume from each commit.
+# number of sentences leave one segment, with an eighth of the memory.
 _SLICES = 8
 _ONE_SLICE = 100_000
 """Number of sentences up to which there is a single commit: seconds of work."""
@@ -85,7 +85,7 @@ def build(corpus: SentenceFiles, out: Path, overwrite: bool = False) -> Built:
     if finished(out, made_from, overwrite):
         return Built(corpus.size, open_index(out).segments, True)
     with workspace(out, made_from, digests=True) as folder:
-        index = _opened(tantivy, folder / _FOLDER)
+        index = _created(tantivy, folder / _FOLDER)
         try:
             _add(tantivy, index, corpus)
         except ValueError as error:
@@ -100,7 +100,7 @@ def build(corpus: SentenceFiles, out: Path, overwrite: bool = False) -> Built:
     return Built(corpus.size, segments, False)
 
 
-def _opened(tantivy: Any, folder: Path) -> Any:
+def _created(tantivy: Any, folder: Path) -> Any:
     schema = (
         tantivy.SchemaBuilder()
         .add_text_field("text", stored=True, tokenizer_name=_ANALYZER, index_option="freq")
@@ -116,10 +116,8 @@ def _opened(tantivy: Any, folder: Path) -> Any:
 def _add(tantivy: Any, index: Any, corpus: SentenceFiles) -> None:
     ends = slice_ends(corpus.size)
     writer = index.writer(_HEAP, 1)  # one thread writes segments; reading and merging run concurrently
-    sentences = tqdm(
-        corpus.sentences(), total=corpus.size, desc="index", unit="sentence", unit_scale=True, miniters=1000
-    )
-    for number, text in enumerate(sentences):
+    progress = tqdm(corpus.sentences(), "index", corpus.size, unit="sentence", unit_scale=True)
+    for number, text in enumerate(progress):
         document = tantivy.Document()
         document.add_text("text", text)
         document.add_integer("number", number)

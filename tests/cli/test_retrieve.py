@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from support import environment, handle_interrupts, run_command, slow, verb
 
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
 import fairseq_adv.cli
 
 ROOT = Path(__file__).resolve().parents[2]
-RETRIEVE = verb("retrieve documents")
 
 
 def build(*arguments: object) -> int:
@@ -142,39 +137,6 @@ def test_without_tantivy(
     (tmp_path / "corpus.txt").write_text("A sentence is here.\n")
     assert build(tmp_path / "corpus.txt", tmp_path / "index") == 2
     assert "pip install 'fairseq_adv[retrieval]'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("how", [signal.SIGKILL, slow(signal.SIGINT), slow(signal.SIGTERM)])
-@pytest.mark.timing
-def test_stopped_and_continued(index: Path, tmp_path: Path, how: signal.Signals) -> None:
-    source = questions(tmp_path / "in.jsonl", 300)
-    assert retrieve(index, source, tmp_path / "whole.jsonl") == 0
-    out, partial = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
-    command = [*RETRIEVE, str(index), str(source), str(out)]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=handle_interrupts,
-        env=environment(),
-    )  # fmt: skip
-    try:
-        while not partial.exists() or partial.stat().st_size < 20_000:
-            assert process.poll() is None
-            time.sleep(0.002)
-        if how is signal.SIGKILL:  # a second process while the first one works
-            process.send_signal(signal.SIGSTOP)
-            assert retrieve(index, source, out) == 2
-        process.send_signal(how)
-        error = process.communicate(timeout=60)[1]
-    finally:
-        process.kill()
-    status = {signal.SIGKILL: -signal.SIGKILL, signal.SIGINT: 130, signal.SIGTERM: 143}[how]
-    assert process.returncode == status
-    assert ("run the same command again to resume" in error) is (how is not signal.SIGKILL)
-    assert "Traceback" not in error
-    assert not out.exists()
-    done = run_command(*command)
-    continued = int(done.stdout.split("resumed after ")[1].split()[0])
-    assert 5 < continued < 300
-    assert out.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_gzipped_questions_become_plain_ones(index: Path, tmp_path: Path) -> None:
