@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from fairseq_adv.data.checked_json import TEXT, TEXTS, is_number, parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines, whole
 from fairseq_adv.evaluation.word_attacks import candidates
@@ -33,11 +32,6 @@ LETTERS: dict[str, Source] = {
     "lookalikes": candidates.lookalikes,
 }
 _TAGGER = "averaged_perceptron_tagger_eng"
-_TAGGER_PARTS: dict[str, Callable[[Any], bool]] = {
-    "weights": lambda value: _is_table(value, lambda row: _is_table(row, is_number)),
-    "tagdict": lambda value: _is_table(value, TEXT[1]),
-    "classes": lambda value: bool(value) and TEXTS[1](value),
-}
 _STOP_WORDS = Path(__file__).with_name("stop_words.txt")
 # Maps the Penn Treebank's tags to the universal ones (Petrov et al., 2012): by tag, or its first two letters.
 _UNIVERSAL = {
@@ -119,33 +113,24 @@ def _tagger(folder: Path) -> Tagger:
     except ImportError as error:
         raise DataError("--tagger needs nltk: pip install 'fairseq_adv[attacks]'") from error
     tagger = PerceptronTagger(load=False)
-    # nltk itself only reads these from its own folders.
-    params = [_json(folder / f"{_TAGGER}.{part}.json", fits) for part, fits in _TAGGER_PARTS.items()]
-    tagger.decode_json_params(params)
+    try:  # nltk itself only reads these from its own folders, and doesn't check them
+        parts = [folder / f"{_TAGGER}.{part}.json" for part in ("weights", "tagdict", "classes")]
+        weights, known, classes = (json.loads(whole(part)) for part in parts)
+        if not (isinstance(weights, dict) and isinstance(known, dict) and classes):
+            raise ValueError("two tables and a list were expected")
+        tagger.decode_json_params([weights, known, classes])
+        tagger.tag(["a", "word"])
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        raise DataError(
+            f"{folder}: not the folder of nltk's {_TAGGER} ({error!s:.200}). Download it again, and "
+            "pass it as --tagger."
+        ) from error
 
     @lru_cache(maxsize=1 << 16)
     def tags(words: tuple[str, ...]) -> list[str]:
         return [_universal(tag) for _, tag in tagger.tag(list(words))]
 
     return lambda words: tags(tuple(words))
-
-
-def _is_table(value: Any, fits: Callable[[Any], bool]) -> bool:
-    return isinstance(value, dict) and all(map(fits, value.values()))
-
-
-def _json(path: Path, fits: Callable[[Any], bool]) -> Any:
-    """Reads a JSON file of the tagger."""
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Pass the folder of nltk's {_TAGGER} (JSON) as --tagger.")
-    content = whole(path)
-    try:
-        value = parsed(content.decode("utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error}). Download it again.") from error
-    if not fits(value):
-        raise DataError(f"{path}: not a file of nltk's {_TAGGER}. Download it again.")
-    return value
 
 
 def _universal(tag: str) -> str:
