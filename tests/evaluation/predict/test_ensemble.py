@@ -106,13 +106,6 @@ def test_members_with_other_texts_are_refused(tmp_path: Path) -> None:
     join([a, classes("b", made_from={"input file (sha256)": "2"})])
 
 
-def test_a_row_too_many_is_named() -> None:
-    a = choices([["A", "B"]], [[1, 2]])
-    b = choices([["A", "B"], ["A", "B"]], [[1, 2], [3, 4]], "b")
-    with pytest.raises(DataError, match=re.escape("b: 1 row(s) are not in a, such as q1.")):
-        join([a, b])
-
-
 def test_a_question_with_other_choices_is_named() -> None:
     a = choices([["A", "B"], ["A", "B"]], [[1, 2], [3, 4]])
     b = choices([["A", "B", ""], ["A", "B", "C"]], [[1, 2, NONE], [3, 4, 5]], "b")
@@ -125,8 +118,3 @@ def test_a_question_with_other_choices_is_named() -> None:
 def test_a_known_right_answer_is_kept_whoever_knows_it() -> None:
     joined = join([classes(gold=np.array(["", "", ""])), classes("b")])
     assert joined.first.gold.tolist() == ["", "no", "yes"]
-
-
-def test_an_id_that_stands_for_two_examples() -> None:
-    with pytest.raises(DataError, match="a: two examples have the id 1"):
-        classes(ids=np.array(["0", "1", "1"]))

@@ -132,11 +132,10 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file, delimiter="\t"))
 
 
-@pytest.mark.parametrize(("ending", "other"), [("txt", "contradiction"), ("jsonl", "neutral")])
-def test_hans(ending: str, other: str, models: Path, tmp_path: Path, run: CommandMain) -> None:
-    rows = hans_rows()
+def test_hans(models: Path, tmp_path: Path, run: CommandMain) -> None:
+    rows, other = hans_rows(), "contradiction"
     data = renamed(models, tmp_path / "data", {"contradiction": other, other: "contradiction"})
-    file = write_hans(tmp_path / f"heuristics_evaluation_set.{ending}", rows)
+    file = write_hans(tmp_path / "heuristics_evaluation_set.txt", rows)
     words = [models / "mnli" / "a.pt", "--task", "hans", "--input", file, "--data", data, "--cpu"]
     done = run(*words, "--json", "--out", tmp_path / "out")
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
@@ -281,32 +280,13 @@ def test_classes_are_matched_by_name(models: Path, tmp_path: Path, run: CommandM
 @pytest.mark.parametrize(
     ("model", "task", "more", "message"),
     [
-        (
-            "mnli",
-            "AdvGLUE-RTE",
-            [],
-            "AdvGLUE-RTE needs entailment, not_entailment, but the model's",
-        ),
-        (
-            "sst2",
-            "ANLI",
-            [],
-            "ANLI needs entailment, neutral, contradiction, but",
-        ),
-        (
-            "sst2",
-            "HANS",
-            [],
-            "HANS needs entailment, but the model's classes are 1, 0. If",
-        ),
+        ("mnli", "AdvGLUE-RTE", [], "AdvGLUE-RTE needs entailment, not_entailment, but the model's"),
+        ("sst2", "HANS", [], "HANS needs entailment, but the model's classes are 1, 0. If"),
         ("sst2", "HANS", ["--label-map", "entailment=0"], "trained on single texts, but was given pairs"),
         ("mnli", "HANS", ["--label-map", "e=neutral"], "--label-map e=neutral: HANS has no class 'e'"),
-        ("mnli", "ANLI", ["--label-map", "neutral=entailment"], "ANLI needs entailment, neutral,"),
         ("mnli", "ANLI", ["--label-map", "neutral"], "--label-map neutral: pass FILE=MODEL"),
         ("mnli", "ANLI", ["--split", "train2"], "no file of the split 'train2', such as R1/train2.jsonl"),
         ("mnli", "HANS", ["--split", "dev"], "--split is not for --task HANS. Leave it out."),
-        ("mnli", "HANS", ["--text", "a"], "--text is not for --task HANS. Leave it out."),
-        ("mnli", "HANS", ["--vote"], "--vote is not for --task HANS. Leave it out."),
         ("mnli", "RTE", [], "--task is for --data, not for --input. Leave it out."),
         ("mnli", "HANZ", [], "--task HANZ: no such task. Choose one of CoLA,"),
     ],
@@ -335,7 +315,6 @@ def test_options_of_the_sets_alone(run: CommandMain) -> None:
     ("change", "message"),
     [
         ({"gold_label": "neutral"}, r"hans.jsonl:2: label 'neutral' is none of entailment, non-entailment"),
-        ({"gold_label": ""}, r"hans.jsonl:2: no label in column 'gold_label'"),
         ({"heuristic": None}, r"hans.jsonl:2: no text in column 'heuristic'"),
     ],
 )
@@ -372,20 +351,13 @@ def test_odd_files_of_anli(name: str, row: dict[str, Any], message: str, tmp_pat
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        ({"sst2": []}, r"dev.json: the key rte is missing. Its keys: sst2."),
         ({"rte": {}}, r"dev.json: rte must be a JSON array, not \{\}"),
         ({"rte": []}, r"dev.json: rte has no rows."),
-        ({"rte": ["a"]}, r"dev.json: rte\[0\]: expected a JSON object, not 'a'"),
         ({"rte": [{"sentence1": "a", "label": 0}]}, r"rte\[0\]: the key sentence2 is missing"),
         (
             {"rte": [{"sentence1": "a", "sentence2": "b", "label": label} for label in (0, 2)]},
             r"rte\[1\]: label must be one of 0 \(entailment\), 1 \(not_entailment\), not 2",
         ),
-        (
-            {"rte": [{"sentence1": "a", "sentence2": "b", "label": True}]},
-            r"rte\[0\]: .*, not True",
-        ),
-        ({"rte": [{"sentence1": "a", "sentence2": "b"}]}, r"rte\[0\]: label must be .*, not None"),
     ],
 )
 def test_odd_files_of_advglue(document: dict[str, Any], message: str, tmp_path: Path) -> None:

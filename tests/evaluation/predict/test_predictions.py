@@ -90,7 +90,7 @@ def test_classes_stand_in_the_order_of_the_rows(rte: Path, tmp_path: Path) -> No
     assert np.allclose(kept(tmp_path)[0].log_probs, log_softmax(logits), atol=1e-5)
 
 
-@pytest.mark.parametrize("how", [{"batch_size": 1}, {"max_tokens": 24}, {"batch_size": 4, "max_tokens": 40}])
+@pytest.mark.parametrize("how", [{"batch_size": 4, "max_tokens": 40}])
 def test_batches_change_nothing(how: dict[str, int], rte: Path, tmp_path: Path) -> None:
     run("RTE", tmp_path / "a", rte / "a.pt", data=rte / "data")
     run("RTE", tmp_path / "b", rte / "a.pt", data=rte / "data", running=InferenceConfig(cpu=True, **how))
@@ -216,14 +216,6 @@ def test_similarity_is_written_on_its_own_scale(tmp_path: Path) -> None:
         run("RTE", tmp_path / "out", path, data=data, split="valid")
 
 
-def test_a_row_longer_than_the_model_is_cut_and_answered(rte: Path, tmp_path: Path) -> None:
-    short = save(rte / "data", tmp_path / "short.pt", "--max-positions", "5")
-    run("RTE", tmp_path, short, data=rte / "data")
-    rows = [row[:5] for row in sentences(rte / "data", "test")]
-    expected = [("entailment", "not_entailment")[k] for k in one_by_one(short, rows).argmax(axis=1)]
-    assert tsv(tmp_path / "RTE.tsv") == expected
-
-
 def candidates(data: Path, stem: str, choice: str) -> list[int]:
     tokenizer = tokenizer_for_encoder(data)
     question, answer = (tokenizer.encode([text])[0].tolist() for text in (f"Q: {stem}", f"A: {choice}"))
@@ -235,25 +227,16 @@ def ranked(path: Path, data: Path, split: str) -> list[np.ndarray]:
     return [one_by_one(path, [candidates(data, q.stem, c.text) for c in q.choices])[:, 0] for q in questions]
 
 
-@pytest.mark.parametrize("split", ["test", "valid"])
-def test_questions_get_the_label_of_their_best_choice(split: str, cqa: Path, tmp_path: Path) -> None:
+def test_questions_get_the_label_of_their_best_choice(cqa: Path, tmp_path: Path) -> None:
+    split = "valid"
     result = run("commonsense_qa", tmp_path, cqa / "a.pt", data=cqa / "data", split=split)
     questions = read_questions(cqa / "data" / f"{split}.jsonl")
     best = [int(scores.argmax()) for scores in ranked(cqa / "a.pt", cqa / "data", split)]
     expected = [f"{q.id},{q.choices[k].label}" for q, k in zip(questions, best)]
     assert result.file.read_text() == "".join(line + "\n" for line in expected)
-    assert result.file.name == ("predictions.csv" if split == "test" else "predictions-valid.csv")
+    assert result.file.name == "predictions-valid.csv"
     right = [q.answer == k for q, k in zip(questions, best)]
-    assert result.measured == ({} if split == "test" else {"accuracy": 100 * sum(right) / len(right)})
-
-
-def test_an_ensemble_of_rankings(cqa: Path, tmp_path: Path) -> None:
-    result = run("commonsense_qa", tmp_path, cqa / "a.pt", cqa / "b.pt", data=cqa / "data")
-    members = [ranked(cqa / name, cqa / "data", "test") for name in ("a.pt", "b.pt")]
-    questions = read_questions(cqa / "data" / "test.jsonl")
-    best = [int((log_softmax(a) + log_softmax(b)).argmax()) for a, b in zip(*members)]
-    expected = [q.choices[k].label for q, k in zip(questions, best)]
-    assert [line.split(",")[1] for line in result.file.read_text().split()] == expected
+    assert result.measured == {"accuracy": 100 * sum(right) / len(right)}
 
 
 def test_arc_with_documents_and_labels_of_its_own(tmp_path: Path) -> None:
@@ -329,14 +312,6 @@ def test_wnli_through_winograd_schemas(tmp_path: Path) -> None:
         run("WNLI", tmp_path / "again", data=data, wnli=wnli, scores=[kept])
 
 
-def test_options_of_another_kind_of_model_are_refused(tmp_path: Path) -> None:
-    data = with_test_splits(write_task(tmp_path / "data"), test=3)
-    path = save(data, tmp_path / "a.pt")
-    with pytest.raises(DataError, match="--wnli-test is for a wsc model"):
-        run("WNLI", tmp_path / "out", path, data=data, wnli=path)
-    assert not (tmp_path / "out" / "WNLI.tsv").exists()
-
-
 def test_qnli_through_ranking(tmp_path: Path) -> None:
     data = qnli(tmp_path / "QNLI", [["3", "0"], ["dev-5", "1"], ["4", "2"], ["5"]])
     path = save(data, tmp_path / "qnli.pt", task="qnli_ranking")
@@ -379,22 +354,12 @@ def test_a_stock_criterion(rte: Path, tmp_path: Path) -> None:
 
 def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, Any], str]]:
     a, data = rte / "a.pt", rte / "data"
-    (tmp / "text.pt").write_text("no checkpoint")
     (tmp / "empty").mkdir()
     return {
         "no task": ({"task": "SNLI", "checkpoints": [a], "data": data}, "--task SNLI: no such task. Choose"),
-        "MNLI": ({"task": "MNLI", "checkpoints": [a], "data": data}, "--task MNLI: no such task."),
         "no model": ({"task": "RTE"}, "no model: pass checkpoints, or score files with --scores"),
         "no data": ({"task": "RTE", "checkpoints": [a]}, "--data is missing"),
         "missing": ({"task": "RTE", "checkpoints": [tmp / "x.pt"], "data": data}, "x.pt: no such checkpoint"),
-        "text": (
-            {"task": "RTE", "checkpoints": [tmp / "text.pt"], "data": data},
-            "text.pt: not a checkpoint",
-        ),
-        "task of another": (
-            {"task": "arc", "checkpoints": [a], "data": data},
-            "a.pt: was trained with --task sentence_prediction, but arc needs a model of arc_retrieval.",
-        ),
         "another task's": (
             {"task": "RTE", "checkpoints": [cqa / "a.pt"], "data": data},
             "was trained with --task commonsense_qa, but RTE needs a model of sentence_prediction or",
@@ -410,10 +375,6 @@ def bad_requests(rte: Path, cqa: Path, tmp: Path) -> dict[str, tuple[dict[str, A
         "no split": (
             {"task": "RTE", "checkpoints": [a], "data": data, "split": "test1"},
             "no split 'test1' (input0/test1.idx)",
-        ),
-        "no questions": (
-            {"task": "commonsense_qa", "checkpoints": [cqa / "a.pt"], "data": tmp / "empty"},
-            "no tokenizer next to it or its data",
         ),
         "too few tokens": (
             {
@@ -461,12 +422,3 @@ def test_scores_that_are_not_finite(rte: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nan\.pt: row 0: the model's scores are not finite"):
         run("RTE", tmp_path / "out", tmp_path / "nan.pt", data=rte / "data")
     assert not (tmp_path / "out").exists()
-
-
-def test_a_damaged_file_of_scores_is_named(rte: Path, tmp_path: Path) -> None:
-    run("RTE", tmp_path, rte / "a.pt", data=rte / "data")
-    file = next((tmp_path / "scores").iterdir())
-    assert isinstance(Scores.load(file), Scores)
-    file.write_bytes(b"")
-    with pytest.raises(DataError, match="not a file of scores"):
-        run("RTE", tmp_path, rte / "a.pt", data=rte / "data")

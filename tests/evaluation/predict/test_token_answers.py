@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from support import CommandMain, train_args
+from support import CommandMain
 from token_data import span_question, write_spans, write_squad, write_tags
 
 from fairseq_adv import load
@@ -80,12 +80,6 @@ def test_words_alone_blanks_comments_and_documents(tagging: Path, tmp_path: Path
     assert all(line.count("\t") == 1 for line in alone.file.read_text().splitlines() if line)
 
 
-def test_a_split_without_tags_is_not_validated(tagging: Path) -> None:
-    """Its loss would be 0."""
-    with pytest.raises(DataError, match="the split 'test' has no labels, so there is nothing to score"):
-        validate(str(tagging), split="test", cpu=True)
-
-
 # ---- spans
 
 
@@ -139,12 +133,6 @@ def test_answers_in_bf16(tagging: Path, squad: Path, tmp_path: Path, monkeypatch
     # Differences of logits: each is rounded by up to 1/256 of it, in several layers.
     assert all(abs(odds[1][name] - value) < 4 / 64 for name, value in odds[0].items())
     assert seen == {torch.float32}
-
-
-def test_a_file_without_answers(squad: Path, tmp_path: Path) -> None:
-    found = answered(squad, tmp_path, "squad", "test")
-    assert found.measured == {} and set(json.loads(found.file.read_text())) == {f"test-{k}" for k in range(4)}
-    assert not (tmp_path / "null_odds.json").exists()  # of version 1.1
 
 
 def logits(dataset: SpansDataset, window: int, **places: tuple[float, float]) -> torch.Tensor:
@@ -212,11 +200,6 @@ def test_the_least_score_of_no_answer_counts(tmp_path: Path) -> None:
     files = {path.name: content for path, content in answers.files(tmp_path / "predictions.json").items()}
     odds = json.loads(files["null_odds.json"], parse_constant=pytest.fail)
     assert odds["a"] > 1e8 and answers.answers()["a"] == ""
-
-
-def test_version_2_is_told_by_the_file(tmp_path: Path) -> None:
-    assert dataset_of(tmp_path, span_question("a", CONTEXT, "w5"), version="v2.0").has_impossible
-    assert not dataset_of(tmp_path, span_question("a", CONTEXT, "w5"), version="1.1").has_impossible
 
 
 # ---- rows of a file or a program
@@ -353,15 +336,11 @@ def test_a_split_needs_no_task(tagging: Path, squad: Path, tmp_path: Path) -> No
     ("change", "message"),
     [
         ({"vote": True}, "--task tagging takes one checkpoint, without --scores and --vote"),
-        ({"checkpoints": "two"}, "--task tagging takes one checkpoint"),
         ({"task": "squad"}, "was trained with --task tagging, but squad needs a model of span_qa"),
-        ({"split": "gone"}, "no split 'gone'"),
     ],
 )
 def test_what_is_refused(tagging: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     given: dict[str, Any] = {"task": "tagging", "split": "valid", "checkpoints": [tagging], **change}
-    if given["checkpoints"] == "two":
-        given["checkpoints"] = [tagging, tagging]
     how = InferenceConfig(cpu=True)
     with pytest.raises(DataError, match=message):
         predict(Request(out=tmp_path, data=tagging.parent / "data", running=how, **given))
@@ -375,21 +354,3 @@ def test_scores_that_are_not_finite_are_refused(tagging: Path, tmp_path: Path) -
     with pytest.raises(DataError, match="scores are not finite"):
         answered(tagging.with_name("nan.pt"), tmp_path, "tagging", "valid")
     assert not any(tmp_path.iterdir())
-
-
-def test_a_checkpoint_starts_another_training_with_other_tags(tagging: Path, tmp_path: Path) -> None:
-    """fairseq takes a new head where the old one has other outputs, and the old one where it has the same."""
-    from support import build
-
-    head = "classification_heads.token_head.out_proj.weight"
-    saved = torch.load(tagging, weights_only=False)["model"][head]
-    same = write_tags(tmp_path / "same", seed=5)
-    other = write_tags(tmp_path / "other", seed=5)
-    for split in ("train", "valid"):
-        path = other / f"{split}.tsv"
-        path.write_text(path.read_text().replace("-Cell", "-Gene").replace("O\t", "O\t"))
-    for data, kept in ((same, True), (other, False)):
-        run = build(train_args(data, None, "standard", "--finetune-from-model", str(tagging), task="tagging"))
-        run.trainer.load_checkpoint(str(tagging), reset_optimizer=True)
-        ours = run.model.state_dict()[head]
-        assert (ours.shape == saved.shape and torch.equal(ours, saved)) is kept

@@ -49,17 +49,6 @@ def test_words_are_textattacks() -> None:
         assert [i for i, word in enumerate(words) if word not in STOP_WORDS] == sorted(record["indices"])
 
 
-def _steps(record: dict[str, Any]) -> list[tuple[int, int]]:
-    """(word, candidates) of each step of a recorded search."""
-    return [
-        (
-            step["word"],
-            len(step["candidates"]) if isinstance(step["candidates"], list) else step["candidates"],
-        )
-        for step in record["steps"]
-    ]
-
-
 def _agrees(outcome: Outcome, record: dict[str, Any]) -> None:
     assert outcome.status == record["outcome"]
     assert [index for index, _, _ in outcome.text.changed()] == record["changed"]
