@@ -35,8 +35,8 @@ class EntityReport:
     accuracy: float
 
     def __post_init__(self) -> None:
-        there = {name: of for name, of in self.counts.items() if any(of)}
-        object.__setattr__(self, "counts", there)
+        counts = {name: numbers for name, numbers in self.counts.items() if any(numbers)}
+        object.__setattr__(self, "counts", counts)
 
     def scores(self) -> dict[str, float]:
         """``precision``, ``recall`` and ``f1``, micro-averages; the number of entities, ``total``; and

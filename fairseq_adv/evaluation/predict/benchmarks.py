@@ -61,15 +61,14 @@ class PredictionTask:
             rows = (f"{index}\t{answer}\n" for index, answer in enumerate(answers))
             return "".join([f"{GLUE_HEADER}\n", *rows])
         if self.name == "wsc":
-            return "".join(_wsc_line(name, answer) for name, answer in zip(ids, answers))
+            if odd := next((name for name in ids if not (name.isascii() and name.isdigit())), None):
+                raise DataError(
+                    f"row {odd}: its idx is not a number. SuperGLUE's own files number their lines."
+                )
+            rows = (json.dumps({"idx": int(name), "label": answer}) for name, answer in zip(ids, answers))
+            return "".join(f"{row}\n" for row in rows)
         _refuse_other_questions(file, ids)
         return table_text(zip(ids, answers))
-
-
-def _wsc_line(name: str, answer: str) -> str:
-    if not name.isascii() or not name.isdigit():
-        raise DataError(f"row {name}: its idx is not a number. SuperGLUE's own files number their lines.")
-    return json.dumps({"idx": int(name), "label": answer}) + "\n"
 
 
 def _refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
@@ -77,11 +76,11 @@ def _refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
     if not path.is_file():
         return
     with open(path, encoding="utf-8", newline="") as file:
-        there = [plain_cell(row[0]) for row in csv.reader(file) if row]
-    if sorted(there) != sorted(ids):
+        answered = [plain_cell(row[0]) for row in csv.reader(file) if row]
+    if sorted(answered) != sorted(ids):
         raise DataError(
-            f"{path}: has the answers to other questions ({len(there)}, such as "
-            f"{there[0] if there else '-'}). Pass another --out, or remove the file."
+            f"{path}: has the answers to other questions ({len(answered)}, such as "
+            f"{answered[0] if answered else '-'}). Pass another --out, or remove the file."
         )
 
 

@@ -31,7 +31,7 @@ class ChoicePredictor:
     def __init__(self, task: MultipleChoiceTask) -> None:
         self.task = task
 
-    def split(self, split: str, of: PredictionTask) -> ScoredRows:
+    def split(self, split: str, task: PredictionTask) -> ScoredRows:
         """The questions of a split of the data folders."""
         for folder in self.task.folders:  # in training, one of several data sets may lack a split
             find_split(folder, split)
@@ -79,7 +79,7 @@ class PhrasePredictor:
     def __init__(self, task: WSCTask) -> None:
         self.task = task
 
-    def split(self, split: str, of: PredictionTask) -> ScoredRows:
+    def split(self, split: str, task: PredictionTask) -> ScoredRows:
         """The sentences of a split of the data folder."""
         self.task.load_dataset(split)
         dataset: Any = self.task.dataset(split)

@@ -75,9 +75,9 @@ class Scores:
         )
 
     def _check_values(self) -> None:
-        there = np.isfinite(self.log_probs)
-        bad = ~(there | np.isneginf(self.log_probs)) | (there & ~np.isfinite(self.raw))
-        bad |= ~there.any(axis=1, keepdims=True)
+        present = np.isfinite(self.log_probs)
+        bad = ~(present | np.isneginf(self.log_probs)) | (present & ~np.isfinite(self.raw))
+        bad |= ~present.any(axis=1, keepdims=True)
         if bad.any():
             row = self.ids[int(bad.any(axis=1).argmax())]
             raise DataError(f"{self.name}: the scores of row {row} are not finite. Did the training diverge?")
@@ -250,21 +250,14 @@ def _check_texts(first: Scores, other: Scores) -> None:
 
 def _rows_of(first: Scores, other: Scores) -> list[int]:
     """For each row of the first, its position in the other."""
-    where = {name: row for row, name in enumerate(other.ids.tolist())}
-    missing = [name for name in first.ids.tolist() if name not in where]
-    if missing:
+    row_of = {name: row for row, name in enumerate(other.ids.tolist())}
+    names = first.ids.tolist()
+    if odd := sorted(set(names) ^ row_of.keys()):
         raise DataError(
-            f"{other.name}: {len(missing)} row(s) of {first.name} are missing, such as {missing[0]}. "
-            "Predict with both on the same data."
+            f"{other.name}: has other rows than {first.name}: {len(odd)} are in one of them only, such as "
+            f"{odd[0]}. Predict with both on the same data."
         )
-    extra = set(where) - set(first.ids.tolist())
-    if extra:
-        named = next(name for name in other.ids.tolist() if name in extra)
-        raise DataError(
-            f"{other.name}: {len(extra)} row(s) are not in {first.name}, such as {named}. Predict with "
-            "both on the same data."
-        )
-    return [where[name] for name in first.ids.tolist()]
+    return [row_of[name] for name in names]
 
 
 def _with_columns_of(first: Scores, other: Scores) -> Scores:

@@ -136,7 +136,7 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceCon
 
 
 def predictor_for_split(
-    path: Path, cfg: Any, of: PredictionTask, data: Path, how: InferenceConfig
+    path: Path, cfg: Any, task: PredictionTask, data: Path, how: InferenceConfig
 ) -> Predictor:
     """The predictor of a checkpoint, with its task set up for the splits of a data folder.
 
@@ -152,12 +152,12 @@ def predictor_for_split(
     overwrite_args_by_name(cfg, overrides)
     is_regression = bool(getattr(cfg.task, "regression_target", False))
     if name in ("sentence_prediction", "text_classification"):
-        check_prepared(data, is_regression, of)
+        check_prepared(data, is_regression, task)
         check_same_words(path, trained_on, data)
-    if name not in of.trained_with:
+    if name not in task.trained_with:
         raise DataError(
-            f"{path}: was trained with --task {name}, but {of.name} needs a model of "
-            f"{' or '.join(of.trained_with)}. Choose another checkpoint, or another --task here."
+            f"{path}: was trained with --task {name}, but {task.name} needs a model of "
+            f"{' or '.join(task.trained_with)}. Choose another checkpoint, or another --task here."
         )
     if not issubclass(TASK_REGISTRY[name], SentencePredictionTask):
         return _tokenizer_task_predictor(path, cfg, how)

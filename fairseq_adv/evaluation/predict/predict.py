@@ -84,34 +84,34 @@ def predict(request: Request) -> Predicted:
     Raises:
         DataError: an option, a checkpoint, a file or the data can't be used, or they don't fit together.
     """
-    of = prediction_task(request.task)
-    _check(request, of)
-    members = [_answer_split(path, of, request) for path in request.checkpoints]
-    members += [_loaded(path, of, request) for path in request.scores]
-    answers = _combined(members, of, request)
-    if of is not OWN_DATA and isinstance(answers, Decisions):
-        file = request.out / of.file(request.split, "csv")
-        contents = {file: of.text(answers.scores.ids.tolist(), answers.answers, file)}
+    task = prediction_task(request.task)
+    _check(request, task)
+    members = [_answer_split(path, task, request) for path in request.checkpoints]
+    members += [_loaded(path, task, request) for path in request.scores]
+    answers = _combined(members, task, request)
+    if task is not OWN_DATA and isinstance(answers, Decisions):
+        file = request.out / task.file(request.split, "csv")
+        contents = {file: task.text(answers.scores.ids.tolist(), answers.answers, file)}
     else:
-        file = request.out / of.file(request.split, answers.ending)
+        file = request.out / task.file(request.split, answers.ending)
         contents = answers.files(file)
     for path, text in contents.items():
         atomic_write(path, text)
-    measured = answers.measured(of.name)
+    measured = answers.measured(task.name)
     return Predicted(file, answers.rows, len(members), measured, answers.notes, answers.report())
 
 
-def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
+def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
     """What a checkpoint says of the split: scores, perhaps those of an earlier run, or tags or spans."""
     assert request.data is not None  # checked
-    how, split = request.running, of.split(request.split)
+    how, split = request.running, task.split(request.split)
     state = read_checkpoint(path)
-    predictor = predictor_for_split(path, state["cfg"], of, request.data, how)
+    predictor = predictor_for_split(path, state["cfg"], task, request.data, how)
     with reported_as_data_error(path):
-        examples = predictor.split(split, of)
+        examples = predictor.split(split, task)
     if not isinstance(examples, ScoredRows):
         if request.scores or request.vote or len(request.checkpoints) != 1:
-            who = f"--task {of.name}" if request.task else f"{path}: a model of {predictor.name}"
+            who = f"--task {task.name}" if request.task else f"{path}: a model of {predictor.name}"
             raise DataError(f"{who} takes one checkpoint, without --scores and --vote")
         return examples.decode(load_model(path, state, predictor.task, how), True)
     digest = sha256_of(path)
@@ -120,7 +120,7 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
         made_from["precision"] = how.half
     made_from.update(examples.texts)
     temperature = read_temperature(path)
-    file = request.out / "scores" / f"{of.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
+    file = request.out / "scores" / f"{task.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
     if file.is_file():
         scores = Scores.load(file)
         if scores.made_from == made_from:
@@ -130,12 +130,12 @@ def _answer_split(path: Path, of: PredictionTask, request: Request) -> Any:
                 scores.save(file)
             return scores
     scores = examples.decode(load_model(path, state, predictor.task, how, predictor.labels), True)
-    scores = replace(scores, task=of.name, split=split, made_from=made_from, temperature=temperature)
+    scores = replace(scores, task=task.name, split=split, made_from=made_from, temperature=temperature)
     scores.save(file)
     return scores
 
 
-def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> Any:
+def _combined(members: Sequence[Any], task: PredictionTask, request: Request) -> Any:
     """The answers of all members together."""
     kind = members[0].kind if isinstance(members[0], Scores) else ""
     if kind:
@@ -144,9 +144,9 @@ def _combined(members: Sequence[Any], of: PredictionTask, request: Request) -> A
         raise DataError("--wnli-test is for a wsc model; this one answers WNLI's rows itself. Leave it out.")
     if request.gold is not None and kind != "choices":
         raise DataError("--gold is for a qnli_ranking model; this one reads its own labels. Leave it out.")
-    if of.name == "QNLI" and kind == "choices":
+    if task.name == "QNLI" and kind == "choices":
         return qnli_rows(join(members), request.vote, request.gold)
-    if of.name == "WNLI" and kind == "phrases":
+    if task.name == "WNLI" and kind == "phrases":
         if request.wnli is None:
             raise DataError("--wnli-test is missing: pass GLUE's WNLI file, whose rows are answered as WSC")
         if request.data is None:

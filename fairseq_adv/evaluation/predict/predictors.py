@@ -80,7 +80,7 @@ class Predictor(Protocol):
     labels: Sequence[str]  # its classes in the model's order, if it has any
     task: FairseqTask  # with the dictionaries of the model
 
-    def split(self, split: str, of: PredictionTask) -> Examples:
+    def split(self, split: str, task: PredictionTask) -> Examples:
         """The examples of a split of the task's data, for one value of ``--task``."""
 
     def read(self, file: InputFile) -> Any:

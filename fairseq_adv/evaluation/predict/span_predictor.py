@@ -155,7 +155,7 @@ class SpanPredictor:
     def __init__(self, task: SpanQATask) -> None:
         self.task = task
 
-    def split(self, split: str, of: PredictionTask) -> SpanRows:
+    def split(self, split: str, task: PredictionTask) -> SpanRows:
         """The questions of a split of the data folder."""
         self.task.load_dataset(split)
         return SpanRows(self.task.dataset(split), int(self.task.cfg.max_answer_tokens))

@@ -90,7 +90,7 @@ class TagPredictor:
     def __init__(self, task: TaggingTask) -> None:
         self.task = task
 
-    def split(self, split: str, of: PredictionTask) -> TagRows:
+    def split(self, split: str, task: PredictionTask) -> TagRows:
         """The sentences of a split of the data folder."""
         self.task.load_dataset(split)
         return TagRows(self.task, self.task.dataset(split))

@@ -65,7 +65,7 @@ class TextPredictor:
         self.width = (2 if (data / "input1").is_dir() else 1) if (data / "input0").is_dir() else None
         self._has_cut = False
 
-    def split(self, split: str, of: PredictionTask) -> ScoredRows:
+    def split(self, split: str, task: PredictionTask) -> ScoredRows:
         """The rows of prepared data."""
         data = Path(self.task.cfg.data)
         if not (data / "input0" / f"{split}.idx").is_file():
@@ -73,12 +73,18 @@ class TextPredictor:
                 f"{data}: no split {split!r} (input0/{split}.idx). Pass another --data or --split."
             )
         regression = bool(self.task.cfg.regression_target)
-        if of.glue is not None and regression != (not of.glue.classes):
+        if task.glue is not None and regression != (not task.glue.classes):
             raise DataError(
-                f"{of.name} needs {'a class' if regression else 'a number'}, but the checkpoint was trained "
-                f"{'with' if regression else 'without'} --regression-target. Choose another checkpoint."
+                f"{task.name} needs {'a class' if regression else 'a number'}, but the checkpoint was "
+                f"trained {'with' if regression else 'without'} --regression-target. "
+                "Choose another checkpoint."
             )
-        labels = [] if regression else self._checked_labels(of, data)
+        labels = [] if regression else class_names(self.task.label_dictionary)
+        if task.glue is not None and sorted(labels) != sorted(task.glue.classes):
+            raise DataError(
+                f"{data / 'label' / 'dict.txt'}: lists {', '.join(labels)}, but {task.name} has "
+                f"{', '.join(task.glue.classes)}. Pass the folder of {task.name}."
+            )
         check_split(data, split, regression)
         self.task.load_dataset(split)
         dataset = self.task.dataset(split)
@@ -159,23 +165,13 @@ class TextPredictor:
         kind = "classes" if labels else "values"
         return ScoredRows(dataset, kind, ids, np.array([[*labels] or ["value"]]), gold, digest)
 
-    def _checked_labels(self, of: PredictionTask, data: Path) -> list[str]:
-        file = data / "label" / "dict.txt"
-        labels = class_names(self.task.label_dictionary)
-        if of.glue is not None and sorted(labels) != sorted(of.glue.classes):
-            raise DataError(
-                f"{file}: lists {', '.join(labels)}, but {of.name} has {', '.join(of.glue.classes)}. Pass "
-                f"the folder of {of.name}."
-            )
-        return labels
 
-
-def check_prepared(data: Path, is_regression: bool, of: PredictionTask) -> None:
+def check_prepared(data: Path, is_regression: bool, task: PredictionTask) -> None:
     """Raises DataError if a folder does not have the data that ``prepare`` makes for these models."""
     needed = [data / "input0" / "dict.txt"] + [data / "label" / "dict.txt"] * (not is_regression)
     missing = next((file for file in needed if not file.is_file()), None)
     if missing is not None:
-        verb = "classification" if of is OWN_DATA else "glue"
+        verb = "classification" if task is OWN_DATA else "glue"
         raise DataError(f"{missing}: no such file. Make the folder with fairseq-adv prepare {verb}.")
 
 

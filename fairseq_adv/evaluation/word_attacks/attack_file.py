@@ -151,17 +151,9 @@ def _check_folder(out: Path, made_from: Mapping[str, Any]) -> None:
         if odd is not None:
             raise DataError(f"{out / odd}: is from an attack with unknown settings. Pass another --out.")
     elif differing := differences(made_from, kept):
-        if "file" in differing:  # its contents, or options that tell how it is read
-            parts = differences(made_from["file"], kept.get("file"))
-            place = differing.index("file")
-            differing[place : place + 1] = ["file" if name == "sha256" else _option(name) for name in parts]
         raise DataError(
             f"{out}: has an attack with a different {', '.join(differing)}. Pass another --out, or remove it."
         )
-
-
-def _option(name: str) -> str:
-    return "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
 
 
 def _attack(examples: Sequence[Attacked], parts: Parts, part: Path, at_once: int) -> list[dict[str, Any]]:

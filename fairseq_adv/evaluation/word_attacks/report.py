@@ -49,11 +49,11 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     )  # fmt: skip
     head = "".join(f"{name:>{max(9, len(name) + 2)}}" for name, _ in columns)
     row = "".join(f"{_text(value):>{max(9, len(name) + 2)}}" for name, value in columns)
-    return [f"{found['title']}, {found['examples']} examples", head, row, *told(found)]
+    return [f"{found['title']}, {found['examples']} examples", head, row, *setting_lines(found)]
 
 
-def told(found: Mapping[str, Any]) -> list[str]:
-    """The settings, as lines of text."""
+def setting_lines(found: Mapping[str, Any]) -> list[str]:
+    """The settings, for a reader."""
     settings, resources = found["settings"], found["made_from"]["resources"]
     tagged = settings["part_of_speech"] and "tagger" in resources
     budgets = [f"{settings['query_budget']} per example"] if settings["query_budget"] else []

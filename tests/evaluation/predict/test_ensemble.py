@@ -75,13 +75,10 @@ def test_choices_in_another_order_are_put_right() -> None:
 
 
 MISMATCHES = [
-    ({"ids": np.array(["0", "1", "3"])}, "b: 1 row(s) of a are missing, such as 2."),
+    ({"ids": np.array(["0", "1", "3"])}, "b: has other rows than a: 2 are in one of them only, such as 2."),
     ({"task": "WNLI"}, "b: its task is 'WNLI', but that of a is 'RTE'"),
     ({"split": "valid"}, "b: its split is 'valid', but that of a is 'test'"),
-    (
-        {"labels": np.array([["yes", "perhaps"]])},
-        "b: row 0 has the choices yes, perhaps, but in a it has yes, no",
-    ),
+    ({"labels": np.array([["yes", "perhaps"]])}, "b: row 0 has the choices yes, perhaps, but in a it has"),
     ({"gold": np.array(["", "yes", "yes"])}, "b: row 1: the right answer is yes, but in a it is no."),
 ]
 
