@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import check_text, json_lines, require_field, text_of
+from fairseq_adv.data.checked_json import json_lines, require_field, text_of
 from fairseq_adv.data.errors import DataError
 
 
@@ -97,14 +97,12 @@ def jsonl_of(questions: Iterable[Question]) -> bytes:
 
 
 def _choice(entry: Any, where: str) -> Choice:
-    if not isinstance(entry, dict):
-        raise DataError(f"{where}: a choice must be a JSON object with label and text, not {entry!r}")
-    para = entry.get("para")
-    if para is not None and not isinstance(para, str):
-        raise DataError(f"{where}: question.choices.para must be a JSON string, not {para!r}")
-    check_text(para or "", f"{where}: question.choices.para")
+    entry = require_field({"a choice": entry}, "a choice", dict, where)
+    para = ""
+    if entry.get("para") is not None:
+        para = require_field(entry, "para", str, where, "question.choices.")
     label = text_of(entry, "label", where, "question.choices.").strip()
-    return Choice(label, text_of(entry, "text", where, f"choice {label}: "), para or "")
+    return Choice(label, text_of(entry, "text", where, f"choice {label}: "), para)
 
 
 def _answer(row: dict[str, Any], labels: list[str], where: str) -> Optional[int]:

@@ -41,13 +41,8 @@ def inputs(paths: Sequence[Path]) -> List[Piece]:
             raise DataError(f"{path}: {problem}.")
         if path.resolve() in pieces_by_path:
             raise DataError(f"{path}: is given twice. Pass each file once.")
-        try:
-            with open(path, "rb") as file:
-                head = file.read(HEAD)
-        except OSError as error:
-            raise DataError(
-                f"{path}: can't be read ({error.strerror}). Make it readable, or leave it out."
-            ) from error
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
         pieces_by_path[path.resolve()] = piece = Piece(path, 0, path.stat().st_size)
         if path.suffix == ".zst":
             zstandard_module(path)

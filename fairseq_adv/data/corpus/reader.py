@@ -94,11 +94,6 @@ def _blocks(piece: Piece, reading: Reading) -> Iterator[bytes]:
                 raise DataError(
                     f"{piece.path}: damaged or truncated ({error}). Download or compress it again."
                 ) from error
-            except OSError as error:
-                raise DataError(
-                    f"{piece.path}: can't be read at byte {reported} ({error.strerror}). Check its disk, and "
-                    "run the same command again."
-                ) from error
             now = file.tell()
             reading.progress(now - reported)
             reported = now

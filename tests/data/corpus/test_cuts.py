@@ -106,7 +106,6 @@ def test_bad_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ([tmp_path / "pipe"], r"pipe: not a regular file"),
         ([text, tmp_path / ".." / tmp_path.name / "text"], r"text: is given twice"),
         ([empty], r"empty: empty, so there is nothing to write"),
-        ([Path("/proc/self/mem")], r"/proc/self/mem: can't be read \(.*\). Make it readable"),
         ([tmp_path / "packed"], "packed: looks like gzip, not text. Unpack it"),
     ):
         with pytest.raises(DataError, match=message):
