@@ -231,7 +231,7 @@ FILES: dict[str, tuple[Callable[[Path], object], list[tuple[str, bytes, str]]]] 
         ("a.tsv", RTE[:-7] + b"\n3\tA\tB\tC", "a.tsv:2: 4 column(s) instead of 3 (index | sentence1 | sent"),
     ]),
     "CoLA": (glue("CoLA", "train"), [
-        ("a.tsv", b"source\tlabel\tstar\tsentence\n", "unknown label 'label'; CoLA has 0, 1. CoLA's train"),
+        ("a.tsv", b"source\tlabel\tstar\tsentence\n", "unknown label 'label'; CoLA has 0, 1. Has the file"),
         ("a.tsv", b"gj04\t1\t\tA\ttab\n", "a.tsv:1: 5 column(s) instead of 4 (source | label | star | sent"),
     ]),
     "STS-B": (glue("STS-B", "train"), [

@@ -147,35 +147,40 @@ def task_layout(name: str) -> TaskLayout:
 def read_split(path: Path, task: TaskLayout, layout: SplitLayout) -> LabelledRows:
     """Reads and checks one file."""
     rows = lines_of(path)
+    used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
     if layout.has_header:
-        _check_header(path, layout, next(rows, (1, ""))[1])
+        _check_header(path, layout, used, next(rows, (1, ""))[1])
     inputs: Tuple[List[str], ...] = tuple([] for _ in layout.inputs)
     labels: List[str] = []
-    where: List[str] = []
+    places: List[str] = []
     dropped = 0
     for number, row in rows:
-        cells = row.split("\t")
+        where, cells = f"{path}:{number}", row.split("\t")
         if len(cells) != len(layout.columns):
             if layout.drops_malformed:
                 dropped += 1
                 continue
-            _check_width(path, number, layout, cells)
+            _check_width(where, layout, cells)
+        cells[-1] = cells[-1].removesuffix("\r")  # the recipe's later steps treat \r\n as one line end
+        for column in used:
+            if "\r" in cells[column]:  # to them it ends a line too: every later label on the wrong row
+                raise DataError(
+                    f"{where}: a carriage return inside column {column + 1}. Replace it with a space."
+                )
         for values, column in zip(inputs, layout.inputs):
-            values.append(_text(path, number, cells, column))
+            values.append(cells[column])
         if layout.label is not None:
-            label = _text(path, number, cells, layout.label)
-            labels.append(_checked_label(path, number, task, label))
-        where.append(f"{path}:{number}")
-    if not where:
+            labels.append(_checked_label(where, task, cells[layout.label]))
+        places.append(where)
+    if not places:
         raise DataError(
             f"{path}: no rows{' of the right width' if dropped else ''} found. Download {task.name} again."
         )
-    return LabelledRows(layout.name, inputs, labels, where, dropped)
+    return LabelledRows(layout.name, inputs, labels, places, dropped)
 
 
-def _check_header(path: Path, layout: SplitLayout, header: str) -> None:
+def _check_header(path: Path, layout: SplitLayout, used: Tuple[int, ...], header: str) -> None:
     names = header.rstrip("\r").split("\t")
-    used = layout.inputs if layout.label is None else (*layout.inputs, layout.label)
     # Only the columns that are read must have the right names; copies may name others differently.
     expected = " | ".join(layout.columns)
     if len(names) < len(layout.columns) or any(names[column] != layout.columns[column] for column in used):
@@ -185,7 +190,7 @@ def _check_header(path: Path, layout: SplitLayout, header: str) -> None:
         )
 
 
-def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[str]) -> None:
+def _check_width(where: str, layout: SplitLayout, cells: List[str]) -> None:
     wanted = len(layout.columns)
     # `cut` ignores columns after the last one that is read. That is safe if the last one is the label: a tab
     # inside a sentence would shift it, and it would not be a label of the task. Elsewhere such a tab would
@@ -199,34 +204,21 @@ def _check_width(path: Path, number: int, layout: SplitLayout, cells: List[str])
     else:
         fix = "Is the line broken in two, or separated by something other than tabs?"
     raise DataError(
-        f"{path}:{number}: {len(cells)} column(s) instead of {wanted} ({' | '.join(layout.columns)}). {fix}"
+        f"{where}: {len(cells)} column(s) instead of {wanted} ({' | '.join(layout.columns)}). {fix}"
     )
 
 
-def _text(path: Path, number: int, cells: List[str], column: int) -> str:
-    cell = cells[column]
-    if column == len(cells) - 1 and cell.endswith("\r"):
-        cell = cell[:-1]  # Windows line ends: the recipe's later steps treat \r\n as one line end
-    if "\r" in cell:
-        # The recipe's later steps would treat it as a line end: an extra row, and every later label on the
-        # wrong row.
-        raise DataError(
-            f"{path}:{number}: a carriage return inside column {column + 1}. Replace it with a space."
-        )
-    return cell
-
-
-def _checked_label(path: Path, number: int, task: TaskLayout, cell: str) -> str:
+def _checked_label(where: str, task: TaskLayout, cell: str) -> str:
     label = cell.strip()
-    hint = " CoLA's train and dev files have no header." if task.name == "CoLA" and number == 1 else ""
     if task.classes:
         if label not in task.classes:
+            hint = " Has the file a header? CoLA's have none." * (task.name == "CoLA")
             raise DataError(
-                f"{path}:{number}: {f'unknown label {label!r}' if label else 'empty label'}; "
-                f"{task.name} has {', '.join(task.classes)}.{hint}"
+                f"{where}: {f'unknown label {label!r}' if label else 'empty label'}; {task.name} has "
+                f"{', '.join(task.classes)}.{hint}"
             )
         return label
     if not _NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
         problem = f"score {label!r} is not a number from 0 to 5" if label else "empty score"
-        raise DataError(f"{path}:{number}: {problem}. {task.name} needs one in its last column.")
+        raise DataError(f"{where}: {problem}. {task.name} needs one in its last column.")
     return "%.6g" % (float(label) / 5.0)  # as awk prints $1 / 5.0
