@@ -160,15 +160,16 @@ def check_split(folder: Path, split: str, is_regression: bool, combine: bool = F
     words = {part: len(load_dictionary(part / "dict.txt")) for part in parts}
     classes = None if is_regression else load_dictionary(folder / "label" / "dict.txt")
     for index in parts_of(folder / "input0" / split, combine):
-        rows = 0
-        for part, size in words.items():
-            count = check_indexed(part / index.name, size, _AGAIN).rows
-            _same(index, rows or count, part / index.name, count)
-            rows = count
+        rows = {
+            part / index.name: check_indexed(part / index.name, size, _AGAIN).rows
+            for part, size in words.items()
+        }
         labels = _labels_of(folder, index.stem, is_regression)
         if labels.is_file():
-            count = _check_numbers(labels) if classes is None else _check_classes(labels, classes)
-            _same(index, rows, labels, count)
+            rows[labels] = _check_numbers(labels) if classes is None else _check_classes(labels, classes)
+        for file, count in rows.items():
+            if count != rows[index]:
+                raise DataError(f"{file}: has {count} rows, but {index} has {rows[index]}. {_AGAIN}")
 
 
 def _check_classes(index: Path, classes: Dictionary) -> int:
@@ -219,8 +220,3 @@ def _check_numbers(labels: Path) -> int:
 def _labels_of(folder: Path, split: str, is_regression: bool) -> Path:
     """The file whose existence shows whether a split has labels."""
     return folder / "label" / (f"{split}.label" if is_regression else f"{split}.idx")
-
-
-def _same(index: Path, rows: int, other: Path, other_rows: int) -> None:
-    if rows != other_rows:
-        raise DataError(f"{other}: has {other_rows} rows, but {index} has {rows}. {_AGAIN}")
