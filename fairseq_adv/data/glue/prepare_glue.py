@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS, SplitLayout, TaskLayout, read_split, task_layout
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.data.tables.labelled_rows import LabelledRows
+from fairseq_adv.data.tables.labelled_rows import check_classes
 from fairseq_adv.data.text.labelled_folder import label_dictionary, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
@@ -71,7 +71,8 @@ def prepare(
         result.reused = True
         return result
     splits = [read_split(split.path(folder), layout, split) for split in present]
-    _check_labels(layout, splits)
+    if layout.classes and not layout.labels_of:
+        check_classes(splits[0], splits[1:])
     for split, read in zip(present, splits):
         if read.dropped:
             result.notes.append(
@@ -93,19 +94,6 @@ def _made_from(
         "tokenizer": tokenizer.fingerprint(),
         "input files (sha256)": hashes,
     }
-
-
-def _check_labels(layout: TaskLayout, splits: Sequence[LabelledRows]) -> None:
-    """A class that is missing from the train file would be <unk> in the label dictionary, which no criterion
-    can use."""
-    known = set(splits[0].labels)
-    for split in splits[1:]:
-        for label, where in zip(split.labels, split.where):
-            if layout.classes and label not in known:
-                raise DataError(
-                    f"{where}: label {label!r} does not occur in {layout.splits[0].file}, "
-                    "so no model could learn it. Is the train file only a part of the original?"
-                )
 
 
 def _labels_of_other_task(layout: TaskLayout, folder: Path, result: Prepared) -> List[str]:
