@@ -48,8 +48,13 @@ ROWS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("verb", ["predict --data", "validate", "attack", "compare --epsilon"])
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    ("name", "verb"),
+    [
+        *(("no label", verb) for verb in ("predict --data", "attack", "compare --epsilon")),
+        *((name, "validate") for name in ROWS),
+    ],
+)
 def test_a_command_ends_with_one_line(
     name: str, verb: str, films: Path, hostile: Hostile, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     two_gigabytes_more: None,
