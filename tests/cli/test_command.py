@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.machinery
-import os
 import re
 import subprocess
 import sys
@@ -43,19 +42,10 @@ def is_ours(path: str) -> bool:
     return path == USER_DIR or (Path(path) / "criterions" / "freelb.py").exists()
 
 
-def test_user_dir_answers_in_a_few_hundredths_of_a_second() -> None:
-    """As a shell calls it: in a few times what Python takes to do nothing, whatever else the machine does."""
-    commands, spent = ([console_script(), "user-dir"], [sys.executable, "-c", ""]), [0.0, 0.0]
-    for _ in range(8):  # in turns
-        for number, words in enumerate(commands):
-            before = os.times()
-            done = subprocess.run(words, capture_output=True, text=True, check=True)
-            after = os.times()
-            spent[number] += after.children_user - before.children_user
-            spent[number] += after.children_system - before.children_system
-            assert number or is_ours(done.stdout.rstrip("\n"))
-            assert done.stderr == ""
-    assert spent[0] < 6 * spent[1]  # 4, and 10 with numpy
+def test_user_dir_prints_a_folder_and_nothing_else() -> None:
+    """As a shell calls it. It is quick because it imports nothing large, as the next test says."""
+    done = run_command(console_script(), "user-dir")
+    assert is_ours(done.stdout.rstrip("\n")) and done.stderr == ""
 
 
 def test_nothing_that_only_tells_imports_torch_or_fairseq() -> None:
