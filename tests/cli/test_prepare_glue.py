@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2, write
-from support import run_command, verb
+from glue_samples import AWKWARD, rte, small_bpe, small_wordpiece, sst2
+from support import verb
 
 import fairseq_adv.cli
 
@@ -54,19 +54,3 @@ def test_all_tasks_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     # --encoder with the same files is the same.
     assert run(tmp_path / "glue", "RTE", tmp_path / "bins" / "RTE-bin", "--encoder", files) == 0
     assert "nothing to do" in capsys.readouterr().out
-
-
-def test_a_tokenizer_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sst2(tmp_path / "SST-2")
-    assert run(tmp_path, "SST-2", tmp_path / "out", "--encoder", "nowhere") == 2
-    assert capsys.readouterr().err.startswith("error: nowhere: no such folder")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_bad_file_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> None:
-    sst2(tmp_path / "SST-2")
-    write(tmp_path / "SST-2" / "dev.tsv", ["sentence\tlabel", "good\tyes"])
-    command = [*COMMAND, str(tmp_path), "SST-2", str(tmp_path / "out"), "--encoder", str(encoder)]
-    done = run_command(*command)
-    assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert f"error: {tmp_path}/SST-2/dev.tsv:2: unknown label 'yes'; SST-2 has 0, 1." in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from glue_recipe import written
 from glue_samples import small_wordpiece
-from support import CommandMain, run_command, verb
+from support import CommandMain
 
 COLUMNS = ["--text", "text", "--label", "label"]
 
@@ -83,15 +83,6 @@ def test_a_table_as_excel_writes_it(classification: CommandMain, encoder: Path, 
     assert "is already there and made from these files" in done.stdout
 
 
-def test_trec_s_lines_in_latin_1(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
-    lines = "DESC:manner How ?\nENTY:other What is caf\xe9 ?\n" * 3
-    (tmp_path / "train_5500.label").write_bytes(lines.encode("latin-1"))
-    words = [tmp_path / "train_5500.label", *COLUMNS, "--encoder", encoder, tmp_path / "out"]
-    done = classification(*words)
-    assert done.returncode == 2 and "train_5500.label:2: not utf-8" in done.stderr
-    assert "2 classes: DESC:manner, ENTY:other" in classification(*words, "--encoding", "latin-1").stdout
-
-
 def test_a_data_set_of_the_hub(
     classification: CommandMain, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,18 +119,6 @@ def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_pa
         assert done.returncode == 2 and done.stderr.startswith("error: "), words
         assert message in done.stderr and done.stderr.count("\n") == 1, done.stderr
     assert not (tmp_path / "out").exists()
-
-
-def test_a_bad_row_ends_without_a_traceback(encoder: Path, tmp_path: Path) -> None:
-    train = csv(tmp_path / "train.csv", 4)
-    train.write_text(train.read_text() + "one more\n")
-    words = [str(train), *COLUMNS, "--encoder", str(encoder), str(tmp_path / "out")]
-    done = run_command(*verb("prepare classification"), *words)
-    assert done.returncode == 2
-    assert done.stderr == (
-        f"error: {train}:6: 1 cells instead of 2 (text, label). Is a separator inside a text, or a line "
-        "broken in two?\n"
-    )
 
 
 def test_nli(capsys: pytest.CaptureFixture[str], encoder: Path, tmp_path: Path) -> None:
