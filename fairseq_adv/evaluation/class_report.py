@@ -4,7 +4,7 @@ error. Scores are x 100.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,7 +44,7 @@ class ClassReport:
 
     names: Sequence[str]
     scores: Sequence[Sequence[float]]
-    means: dict[str, Sequence[float]]
+    means: Mapping[str, Sequence[float]]
     confusion: npt.NDArray[np.int64]
     ece: float
 
