@@ -167,8 +167,8 @@ def test_the_log_tells_the_rate(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["--mask-prob-schedule", "0.1,1"], "'1' is not a masking rate"),
-     (["--mask-prob-schedule", "0.1,0.2", "--max-epoch", "0", "--max-update", "9"], "Pass --max-epoch")],
+    [(["--mask-prob-schedule", "0.1,1"], "pass rates above 0 and below 1"),
+     (["--mask-prob-schedule", "0.1,0.2", "--max-epoch", "0", "--max-update", "9"], "a --max-epoch of 2")],
 )  # fmt: skip
 def test_a_bad_schedule_is_refused_when_the_task_is_built(
     tmp_path: Path, words: list[str], message: str
