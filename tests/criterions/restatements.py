@@ -211,12 +211,16 @@ class Restated:
         return [g + p for g, p in zip(self.alum_vat(), pull)]
 
     def creat(self) -> Any:
+        first = self.computed(lambda d: state(self.run, self.sample, d))
         found, self.delta = references.creat(
-            self.loss, self.computed(lambda d: state(self.run, self.sample, d)),
+            self.loss, first,
             self.draws("normal") * self.cfg.creat_init_std, self.parameters, k=self.cfg.adv_steps,
             alpha=self.cfg.adv_lr, epsilon=self.cfg.adv_max_norm, tau=self.cfg.creat_tau,
             examples=self.examples,
         )  # fmt: skip
+        sides = [self.loss(self.zero), self.loss(self.delta)]
+        cosines = F.cosine_similarity(first(self.delta), first(self.zero), dim=-1)
+        self.logged.update(loss=sum(sides) / 2, creat_similarity=cosines.sum())
         return found
 
     def yopo(self) -> Any:

@@ -246,6 +246,7 @@ OFF = [
     ("awp", "--awp-gamma 0", 0),
     ("sam", "--sam-rho 0", 0),
     ("freelb", "--adv-start-update 5", 0),
+    ("tavat", "--adv-steps 1 --adv-init-mag 0 --tavat-variant released", 0),
     ("tavat", "--adv-start-update 5", 0),
     ("freeat", "--adv-start-update 6", 0),
     ("alum_vat", "--vat-start-update 5", 0),

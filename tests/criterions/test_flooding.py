@@ -138,16 +138,6 @@ def test_a_loss_with_one_backward_is_flooded_per_micro_batch(data: Path, base: s
     assert_equal_vectors(update(run, [batch(run, [0, 1, 2, 3, 4])]), -plain, 2e-5)
 
 
-@pytest.mark.parametrize("objective", ["masked_lm", "commonsense_qa", "regression"])
-def test_other_objectives_are_flooded(folders: dict[str, Path], objective: str) -> None:
-    updates = []
-    for criterion, words in (("standard", DESCENT), ("flooding", flood(HIGH))):
-        # Long, because the weights' rounding is added.
-        run = run_of(folders, objective, criterion, *words, "--lr", "100")
-        updates.append(update(run, [batch(run, [0, 1, 2, 3])]))
-    assert_equal_vectors(updates[1], -updates[0], 2e-5)
-
-
 def test_validation_is_the_plain_objective_and_losses_are_logged_in_both_units(data: Path) -> None:
     lines = {}
     for criterion, words in (("standard", []), ("flooding", ["--flood-level", HIGH])):

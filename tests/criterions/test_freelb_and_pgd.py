@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import OmegaConf
-from support import batch, build, flat_gradient, train_args, write_questions
+from support import batch, build, flat_gradient, train_args
 
 from criterions.restated import (
-    ALPHA,
     EPSILON,
     FP16,
     HEAD,
@@ -75,21 +73,6 @@ def test_deltas_stay_in_the_ball_of_all_rows_of_an_example(
     assert log["adv_norm"] / len(sizes) <= EPSILON * (1 + 1e-5)
 
 
-def test_another_candidate_changes_the_step_of_all(tmp_path: Path) -> None:
-    """The joint norm couples the candidates of a question, and only those."""
-    folder = write_questions(tmp_path, choices=(4,))
-    run = build(train_args(folder, None, "freelb", *options(start=0.0), task="commonsense_qa"))
-    together, apart = batch(run, [0, 1]), batch(run, [0])
-    with recorded() as both:
-        one_step(run, together)
-    with recorded() as one:
-        one_step(run, apart)
-    width = apart["net_input"]["src_tokens"].size(1)
-    torch.testing.assert_close(both[1][:4, :width], one[1], rtol=1e-5, atol=1e-7)
-    norms = one[1].flatten(1).norm(dim=1)
-    assert norms.square().sum().sqrt().item() == pytest.approx(ALPHA, rel=1e-5)  # not alpha for each row
-
-
 @pytest.mark.parametrize("method", ["freelb", "pgd"])
 def test_an_all_negative_batch_has_a_zero_loss_and_a_zero_gradient(
     folders: dict[str, Path], method: str
@@ -134,55 +117,4 @@ def test_dropout_masks_are_those_of_the_first_pass_and_new_in_each_update(data: 
     assert log["adv_loss_first"] == log["adv_loss_last"]
 
 
-def test_logs_are_means_over_examples(data: Path) -> None:
-    run = build(train_args(data, None, "freelb", *options()))
-    sample = batch(run, ROWS)
-    with recorded() as deltas:
-        _, _, log = one_step(run, sample)
-    losses = [loss_at(run, sample, delta).item() for delta in deltas]
-    assert abs(losses[-1] - losses[0]) > 1e-3
-    assert log["adv_loss_first"].item() == pytest.approx(losses[0], rel=1e-5)
-    assert log["adv_loss_last"].item() == pytest.approx(losses[-1], rel=1e-5)
-    assert log["loss"].item() == pytest.approx(sum(losses) / 3, rel=1e-5)
-    tokens = sample["net_input"]["src_tokens"]
-    embedded = run.model.encoder.sentence_encoder.embed_tokens(tokens) * tokens.ne(1).unsqueeze(-1)
-    norms = deltas[-1].flatten(1).norm(dim=1)
-    assert log["adv_norm"].item() == pytest.approx(norms.sum().item(), rel=1e-5)
-    assert log["adv_ratio"].item() == pytest.approx(
-        (norms / embedded.flatten(1).norm(dim=1)).sum().item(), rel=1e-5
-    )
-    assert log["nexamples"] == len(ROWS)
-
-
 # --- FreeLB++ (Li et al., EMNLP 2021): FreeLB without a projection ------------------------------
-
-
-def norms_of_a_step(data: Path, *words: str) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """(passes, examples): the norm of each pass's delta, and the deltas."""
-    run = build(train_args(data, None, "freelb", *words))
-    with recorded() as deltas:
-        one_step(run, batch(run, ROWS))
-    return torch.stack([delta.flatten(1).norm(dim=1) for delta in deltas]), deltas
-
-
-@pytest.mark.parametrize(("steps", "reach"), [(5, 0.149), (30, 0.899)])
-def test_the_reach_of_delta_is_that_of_its_start_and_steps(
-    data: Path, repo: Path, steps: int, reach: float
-) -> None:
-    """The recipe's numbers: at most 0.58 m + (K - 1) alpha.
-
-    Each step is alpha long, so that none was projected.
-    """
-    recipe = OmegaConf.load(repo / "examples/glue/config/method/freelb_plus_plus.yaml").criterion
-    start, alpha = recipe.adv_init_mag, recipe.adv_lr
-    assert (recipe.adv_steps, recipe.adv_max_norm) == (5, 0)
-    words = [f"--{key.replace('_', '-')}={recipe[key]}" for key in ("adv_lr", "adv_max_norm", "adv_init_mag")]
-    norms, deltas = norms_of_a_step(data, *words, "--adv-steps", str(steps), "--no-adv-share-dropout")
-    assert len(deltas) == steps
-    for before, after in zip(deltas, deltas[1:]):
-        lengths = (after - before).flatten(1).norm(dim=1)
-        torch.testing.assert_close(lengths, torch.full_like(lengths, alpha), rtol=1e-4, atol=0)
-    assert start / 3**0.5 + (steps - 1) * alpha == pytest.approx(reach, abs=1e-3)
-    # The norm of a start of 64 and more entries, D = 16, is within a tenth of its expected one.
-    assert (norms[0] / (start / 3**0.5) - 1).abs().max() < 0.1
-    assert (norms[-1] <= norms[0] + (steps - 1) * alpha + 1e-6).all()

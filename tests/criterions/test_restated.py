@@ -89,6 +89,13 @@ def test_the_gradient_is_that_of_the_restated_algorithm(
     assert (ours - expected).norm() <= tolerance * expected.norm() + 5e-6 and expected.norm() > 1e-3
     for name, value in restated.logged.items():
         assert float(log[name]) == pytest.approx(float(value.detach()), rel=1e-4), name
+    if "adv_loss_first" in log:  # a first pass of creat is clean
+        first = restated.zero if method == "creat" else deltas[0]
+        for name, delta in (("adv_loss_first", first), ("adv_loss_last", deltas[-1])):
+            assert float(log[name]) == pytest.approx(float(restated.loss(delta).detach()), rel=1e-4), name
+        norms = [float(deltas[-1][rows].norm()) for rows in restated.examples]
+        assert float(log["adv_norm"]) == pytest.approx(sum(norms), rel=1e-5)
+        assert log["nexamples"] == len(ROWS)
     if restated.delta is not None:
         # The gradient at the start of a WSC row is so small that processors differ in its direction.
         torch.testing.assert_close(

@@ -165,18 +165,6 @@ def test_an_update_that_overflows_leaves_the_table_and_it_stays_in_fp32(
     assert torch.equal(*tables)
 
 
-def test_the_released_code_without_steps_or_start_is_plain_training_to_the_bit(data: Path) -> None:
-    dropout = ["--dropout", "0.1", "--attention-dropout", "0.1"]
-    runs = [
-        tavat(data, "--adv-steps", "1", *RELEASED, *dropout),
-        build(train_args(data, None, "standard", *dropout)),
-    ]
-    runs[1].model.load_state_dict(runs[0].model.state_dict())
-    for run in runs:
-        one_step(run, batch(run, ROWS))
-    assert torch.equal(*(flat_gradient(run.model) for run in runs))
-
-
 def test_the_table_does_not_move_in_plain_updates(data: Path) -> None:
     run = tavat(data, *options(), "--adv-start-update", "1")
     before = table_of(run)
