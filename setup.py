@@ -166,7 +166,7 @@ setup(
         "Development Status :: 4 - Beta",
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX :: Linux",
-        *[f"Programming Language :: Python :: 3.{minor}" for minor in range(9, 14)],
+        *[f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 15)],
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
         "Typing :: Typed",
     ],
@@ -175,16 +175,11 @@ setup(
     # start-up; the import hook that setuptools writes otherwise costs milliseconds.
     package_dir={"": "."},
     package_data={"": ["py.typed", "*.json", "*.yaml", "*.txt"]},
-    python_requires=">=3.9",
+    python_requires=">=3.10",  # older ones, and torch before 2.6: fairseq_adv 0.3
     install_requires=[
         "fairseq==0.12.2",
         "filelock",
-        # The oldest that works on each Python: torchrun of 1.13 fails on 3.11, that of 2.3 crashes on 3.12,
-        # and torch.save of 2.5 fails on 3.13. 1.13.0 evaluates text (CVE-2022-45907).
-        "torch>=1.13.1; python_version < '3.11'",
-        "torch>=2.0; python_version == '3.11'",
-        "torch>=2.4; python_version == '3.12'",
-        "torch>=2.6; python_version >= '3.13'",
+        "torch>=2.6",
         "numpy",
         "safetensors",
         "scikit-learn",

@@ -50,11 +50,8 @@ def on_gpu(event: Any) -> bool:
 
 
 def gpu_ms(event: Any) -> float:
-    """Milliseconds on the GPU; the attribute has another name before torch 2.4."""
-    return (
-        float(getattr(event, "self_device_time_total", None) or getattr(event, "self_cuda_time_total", 0))
-        / 1e3
-    )
+    """Milliseconds on the GPU."""
+    return float(event.self_device_time_total) / 1e3
 
 
 def host_ms(event: Any) -> float:

@@ -3,7 +3,7 @@
 # and prints the table of docs/modes.md. Downloads gigabytes and takes hours; not part of .ci/run.
 #
 #   scripts/compat_matrix.sh            all cells that have not passed yet
-#   scripts/compat_matrix.sh CELL...    these cells, by the names that --list prints (3.9-oldest, 3.12-newest, ...)
+#   scripts/compat_matrix.sh CELL...    these cells, by the names that --list prints (3.10-oldest, 3.12-newest, ...)
 #   scripts/compat_matrix.sh --list     list the cells
 #   scripts/compat_matrix.sh --table    print the table of the results so far
 #
@@ -14,20 +14,18 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 repo=$PWD
 out=$repo/.matrix
 
-# name, Python, pip's requirements, how it is installed. torch 2.6 is the first whose torch.load
-# checks by default; below 2.10 our own check is used.
+# name, Python, pip's requirements, how it is installed. torch 2.10 is the first whose weights_only holds.
 cells='
-3.9-oldest   3.9   torch==1.13.1 numpy<2   -e
-3.9-newest   3.9   torch         numpy     wheel
-3.10-oldest  3.10  torch==1.13.1 numpy<2   wheel
+3.10-oldest  3.10  torch==2.6.0  numpy<2   wheel
 3.10-newest  3.10  torch         numpy     -e
-3.11-oldest  3.11  torch==2.0.0  numpy<2   -e
-3.11-2.6     3.11  torch==2.6.0  numpy     -e
+3.11-oldest  3.11  torch==2.6.0  numpy     -e
+3.11-2.10    3.11  torch==2.10.0 numpy     -e
 3.11-newest  3.11  torch         numpy     wheel
-3.12-oldest  3.12  torch==2.4.0  numpy<2   wheel
+3.12-oldest  3.12  torch==2.6.0  numpy<2   wheel
 3.12-newest  3.12  torch         numpy     -e
 3.13-oldest  3.13  torch==2.6.0  numpy     -e
 3.13-newest  3.13  torch         numpy     wheel
+3.14-newest  3.14  torch         numpy     -e
 '
 cells=$(grep -v '^$' <<<"$cells")
 

@@ -6,7 +6,7 @@
 #   scripts/release_check.sh --sdist            the sdist instead
 #   scripts/release_check.sh --build-only       no install, no tests
 #
-#   PYTHON=python3.9           the Python to check with (default: python3)
+#   PYTHON=python3.10          the Python to check with (default: python3)
 #   OUT=DIR                    where the environments go (default: a temporary folder, removed at the end)
 #   FAIRSEQ_ADV_URL=https://…  the repository, for README's links on PyPI (GitHub Actions sets its own variables)
 #

@@ -6,7 +6,7 @@
 #   scripts/setup_env.sh              for development: includes what the tests need
 #   scripts/setup_env.sh --no-test    for use only
 #
-#   PYTHON=python3.12  Python to use, 3.9 to 3.13 (default: that of an existing environment, else python3)
+#   PYTHON=python3.12  Python to use, 3.10 to 3.14 (default: that of an existing environment, else python3)
 #   VENV=DIR           folder of the environment (default: .venv in the project)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -28,11 +28,11 @@ if [ -z "$python" ]; then  # an existing environment keeps its Python
     python=python3
     ! "$venv/bin/python" -c '' 2>/dev/null || python=$venv/bin/python
 fi
-command -v "$python" >/dev/null || die "'$python' was not found: install Python 3.9 to 3.13, or set PYTHON=/path/to/python3"
+command -v "$python" >/dev/null || die "'$python' was not found: install Python 3.10 to 3.14, or set PYTHON=/path/to/python3"
 version=$("$python" -c 'import platform; print(platform.python_version())')
 case "$version" in
-    3.9.* | 3.10.* | 3.11.* | 3.12.* | 3.13.*) ;;
-    *) die "'$python' is Python $version, but fairseq_adv supports 3.9 to 3.13: install one of these, or set PYTHON=/path/to/it" ;;
+    3.10.* | 3.11.* | 3.12.* | 3.13.* | 3.14.*) ;;
+    *) die "'$python' is Python $version, but fairseq_adv supports 3.10 to 3.14: set PYTHON=/path/to/one of these, or use fairseq_adv 0.3, which supports 3.9" ;;
 esac
 
 # What the environment was made from. One with the test tools is also accepted with --no-test.

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from processors import ARM, X86, write_cpuinfo
 from support import run_command
 
@@ -59,7 +58,6 @@ PAGE_FAULTS = f"""
 import resource
 from fairseq_adv_compat.machine import ask_for_huge_pages
 ask_for_huge_pages()
-import torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 tensor = torch.zeros({SIZE // 4})
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
@@ -69,10 +67,6 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 @pytest.mark.skipif(
     not KERNEL.is_file() or "[madvise]" not in KERNEL.read_text(),
     reason="this system gives huge pages to all that ask, or to none",
-)
-@pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 2),
-    reason="torch's allocator doesn't ask before 2.2",
 )
 @pytest.mark.slow
 def test_torch_asks_for_huge_pages_unless_the_user_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,9 +38,6 @@ from fairseq_adv.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
 RATE, EPS, SCALES = 1e-3, 1e-8, (128, 65536)
 GRADIENT = [1e-3, 1e-5, 1e-7, 1e-9]
 OPTIMIZERS = {"adam": (FairseqAdam, FairseqAdamConfig), "torch_adamw": (TorchAdamW, TorchAdamWConfig)}
-needs_scaler = pytest.mark.skipif(
-    not hasattr(torch.amp, "GradScaler"), reason="this torch scales losses on GPUs only"
-)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +67,6 @@ def first_step(gradient: torch.Tensor) -> torch.Tensor:
     return -RATE * gradient / (gradient.abs() + EPS / (1 - 0.999) ** 0.5)
 
 
-@needs_scaler
 @pytest.mark.usefixtures("scaling_on_cpus")
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -89,7 +85,6 @@ def test_the_first_step_of_adam_under_amp_is_the_closed_form(name: str, scale: i
     torch.testing.assert_close(weight.detach(), first_step(gradient), rtol=1e-5, atol=0)
 
 
-@needs_scaler
 @pytest.mark.usefixtures("scaling_on_cpus")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_step_that_overflows_is_skipped_and_not_counted(name: str) -> None:
@@ -108,7 +103,6 @@ def test_a_step_that_overflows_is_skipped_and_not_counted(name: str) -> None:
     torch.testing.assert_close(weight.detach(), first_step(gradient), rtol=1e-5, atol=0)
 
 
-@needs_scaler
 @pytest.mark.usefixtures("scaling_on_cpus")
 @pytest.mark.parametrize(("window", "interval"), [(None, 2000), (7, 7)])
 def test_the_scale_and_its_window_are_those_of_their_options(window: int | None, interval: int) -> None:
@@ -183,7 +177,6 @@ def test_bf16_of_the_command_line_trains_as_that_of_a_yaml(data: Path, tmp_path:
 # --- restarts ---------------------------------------------------------------------------------------
 
 
-@needs_scaler
 @pytest.mark.usefixtures("scaling_on_cpus")
 @pytest.mark.parametrize(
     "words",

@@ -182,14 +182,14 @@ def set_up(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 DEV = f"apt install python3.{sys.version_info.minor}-dev;"
-OLD, NO_HEADERS = "#!/bin/sh\necho 3.8.18\n", "#!/bin/sh\nexit 1\n"
+OLD, NO_HEADERS = "#!/bin/sh\necho 3.9.18\n", "#!/bin/sh\nexit 1\n"
 
 
 @pytest.mark.parametrize(
     ("changed", "program", "told"),
     [
         ({"PYTHON": "python3.99"}, "", ["PYTHON="]),
-        ({"PYTHON": "old"}, OLD, ["3.8.18", "3.9 to 3.13"]),
+        ({"PYTHON": "old"}, OLD, ["3.9.18", "3.10 to 3.14", "fairseq_adv 0.3"]),
         ({"PYTHON": sys.executable, "CXX": "no-compiler"}, "", ["no C++ compiler", "build-essential"]),
         ({"PYTHON": sys.executable, "CXX": "c++"}, NO_HEADERS, ["Python.h", DEV]),
     ],

@@ -64,11 +64,7 @@ class _AdamW(torch.optim.AdamW):
     supports_flat_params = True
 
     def __init__(self, params: Iterable[nn.Parameter], eps_before_correction: float, **options: Any) -> None:
-        params = list(params)
-        try:
-            super().__init__(params, **options, fused=True)
-        except (TypeError, RuntimeError):  # a torch before 2.0, or before 2.4 on a CPU
-            super().__init__(params, **options, foreach=True)
+        super().__init__(params, **options, fused=True)
         # In the parameter groups, because these are saved in checkpoints.
         for group in self.param_groups:
             group.update(eps_before_correction=eps_before_correction, steps=0)

@@ -46,7 +46,7 @@ def test_a_turn_has_the_epochs_lengths() -> None:
     assert len(set(places)) > 6
 
 
-@pytest.mark.skipif(not POSSIBLE, reason="needs a torch from 2.4 on, and no GPU")
+@pytest.mark.skipif(not POSSIBLE, reason="there is a GPU")
 @pytest.mark.parametrize("precision", ["fp16", slow("bf16")])
 def test_our_sides_run_in_half_precision(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], precision: str

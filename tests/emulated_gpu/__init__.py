@@ -24,5 +24,4 @@ from emulated_gpu.record import OtherDevice, Seen, Wait
 
 __all__ = ["POSSIBLE", "Emulation", "OtherDevice", "Seen", "Wait", "emulated"]
 
-# An older torch has no fp16 autocast on CPUs; where there is a GPU, none has to be emulated.
-POSSIBLE = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 4) and not torch.cuda.is_available()
+POSSIBLE = not torch.cuda.is_available()  # where there is a GPU, none has to be emulated

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from emulated_gpu import POSSIBLE, emulated
+from emulated_gpu import emulated
 from fairseq.logging import metrics
 from methods import METHODS
 from support import batch, build, flat_gradient, train_args, write_task
@@ -32,8 +32,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     if torch.cuda.is_available():
         yield
         return
-    if not POSSIBLE:
-        pytest.skip("needs a CUDA GPU, or torch 2.4")
     with emulated():
         yield
 

@@ -15,7 +15,7 @@ from methods import METHODS
 from support import slow
 from updates import OBJECTIVES, UPDATES, train
 
-pytestmark = pytest.mark.skipif(not POSSIBLE, reason="needs torch 2.4 or newer, and no GPU")
+pytestmark = pytest.mark.skipif(not POSSIBLE, reason="there is a GPU")
 HAS_CLASSES = ("classes", "tagging")  # whose gradients have an accordance
 # Operations of an update with 12 layers, by method and precision; each starts a kernel.
 OPERATIONS = [("freelb", "fp16", 3850), slow("freelb", "bf16", 3850), slow("smart", "fp16", 5100)]

@@ -165,7 +165,6 @@ def test_targets_whose_squares_are_outside_float32(tmp_path: Path, target: str) 
     )
 
 
-@pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="this torch scales losses on GPUs only")
 def test_amp_stops_at_the_smallest_loss_scale(data: Path) -> None:
     """fairseq asks torch for a scaler of a GPU. After the first overflow it repeats the mini-batch."""
     words = [*HIGH, "--amp", "--fp16-init-scale", "4", "--min-loss-scale", "1.5"]

@@ -54,7 +54,7 @@ def test_200_updates_equal_those_of_adam(eps: float) -> None:
 
 def test_it_is_one_kernel() -> None:
     ours, _ = optimizer(TorchAdamW, 1e-8)
-    assert ours.param_groups[0]["fused" if torch.__version__ >= "2.4" else "foreach"] is True
+    assert ours.param_groups[0]["fused"] is True
 
 
 def test_a_loaded_state_goes_on_to_the_bit() -> None:
