@@ -17,7 +17,7 @@ PATCHED_MODULES = {
     "hydra._internal.utils": ("", "hydra_errors.report_the_real_message"),
     "hydra.core.plugins": ("", "newer_versions.find_plugins"),
     "fairseq.checkpoint_utils": ("", "checkpoints.load_safely"),
-    "fairseq.distributed.utils": ("", "checkpoints.load_safely"),
+    "fairseq.distributed.utils": ("", "checkpoints.trust_workers"),
     "fairseq.dataclass.initialize": ("", "user_dir.import_user_dir_first"),
     "fairseq.file_utils": ("", "paths.unpack_inside_the_folder"),
     "fairseq.data.fasta_dataset": ("", "paths.refuse_shell_commands"),

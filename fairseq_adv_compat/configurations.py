@@ -1,11 +1,9 @@
-"""Checks the configuration in a checkpoint before fairseq builds anything from it.
+"""Checks what a checkpoint holds before fairseq uses it: plain values, and no text that runs code.
 
-fairseq 0.12.2 passes some strings of a configuration to ``eval``, so a checkpoint with a harmless pickle can
-still run code. When a checkpoint is read, ``cfg`` and ``args`` may hold plain Python only
-(:mod:`fairseq_adv_compat.plain_options`), and the strings in :data:`EVALUATED` must be literals; they are
-checked again after fairseq has converted them. Before a model is built from a checkpoint, its task,
-architecture and criterion must also belong to a module of fairseq whose source was reviewed (SECURITY.md
-lists the findings), or to code outside fairseq that the user has imported.
+fairseq 0.12.2 passes some texts of a configuration to ``eval``, so a checkpoint with a harmless pickle can
+still run code. These must be literals. Before a model is built from a checkpoint, its task, architecture and
+criterion must also belong to a module of fairseq whose source was reviewed (SECURITY.md lists the findings),
+or to code outside fairseq that the user has imported.
 """
 
 from __future__ import annotations
@@ -13,116 +11,185 @@ from __future__ import annotations
 import ast
 import collections
 import os
+import pickle
 import re
 import stat
 from argparse import Namespace
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, Union, get_args, get_origin
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
 from urllib.parse import urlparse
 
+import numpy as np
 import torch
 
-from .option_numbers import Numbers, declared_by, odd_numbers
-from .plain_options import Refused, plain_options, type_name
+from .allow_list import StandIn, built_objects, type_name
+from .option_numbers import declared_by, odd_numbers
 
-_NONE = type(None)
-_LISTS = (list, tuple, _NONE)
-# Kinds of values -> the options whose string may stand for one. Covers every eval() in fairseq 0.12.2 that a
-# configuration can reach.
-_BY_KIND: dict[tuple[type, ...], str] = {
-    _LISTS: "adafactor_eps adam_betas adamax_betas character_filters conv_aggregator_layers "
-    "conv_feature_layers decoder_kernel_size_list encoder_kernel_size_list lamb_betas wer_args",
-    (*_LISTS, int): "decoder_layers encoder_layers pipeline_balance pipeline_decoder_balance "
-    "pipeline_decoder_devices pipeline_devices pipeline_encoder_balance pipeline_encoder_devices",
-    (*_LISTS, int, float): "adaptive_input_cutoff adaptive_softmax_cutoff",
-    (*_LISTS, bool, int): "decoder_attention encoder_attention",
-    (bool, int, _NONE): "downsample gated_attention left_pad_source left_pad_target pretrained project_input "
-    "self_attention",
-    (dict, _NONE): "xformers_att_config decoder_xformers_att_config encoder_xformers_att_config",
-}
-EVALUATED = {option: kinds for kinds, options in _BY_KIND.items() for option in options.split()}
+__all__ = ["EVALUATED", "Refused", "check_converted", "check_names", "checked"]
+
+_EVALUATED = (
+    "adafactor_eps adam_betas adamax_betas adaptive_input_cutoff adaptive_softmax_cutoff character_filters "
+    "conv_aggregator_layers conv_feature_layers decoder_attention decoder_kernel_size_list decoder_layers "
+    "decoder_xformers_att_config downsample encoder_attention encoder_kernel_size_list encoder_layers "
+    "encoder_xformers_att_config gated_attention lamb_betas left_pad_source left_pad_target pipeline_balance "
+    "pipeline_decoder_balance pipeline_decoder_devices pipeline_devices pipeline_encoder_balance "
+    "pipeline_encoder_devices pretrained project_input self_attention wer_args xformers_att_config"
+)
+EVALUATED = frozenset(_EVALUATED.split())
+"""The options that fairseq 0.12.2 passes to ``eval``, of all that a configuration can reach."""
+# What a text in them may be; fairseq's own say [(512, 3)] * 4 + [(512, 2)].
+_LITERAL = (
+    ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Load, ast.BinOp, ast.Add, ast.Mult,
+    ast.UnaryOp, ast.USub,
+)  # fmt: skip
+_LONGEST = 20_000  # characters of such a text
 # Files of tokenizers, which fairseq downloads when a model is used for texts; and where its own are.
 _FETCHED = (
     "bpe_codes", "bpe_merges", "bpe_vocab", "gpt2_encoder_json", "gpt2_vocab_bpe", "sentencepiece_model",
     "sentencepiece_model_path",
 )  # fmt: skip
+_OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 # Files that are read as a whole when a model is used; those above, too.
 _READ = (*_FETCHED, "bpe_vocab_file", "lang_to_offline_shard_ratio", "replace_unk")
-_OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 # A criterion opens the first for writing; models read the others, before the checkpoint's weights replace
 # them.
 _CLEARED = ("save_predictions", "encoder_embed_path", "decoder_embed_path", "embed_path")
-_MOST_LAYERS = 1000  # of any model; an albert's share their weights
-_LONGEST = 1000  # items of a list, as in "[(512, 3)] * 20"
 
 # fairseq's own tasks, models and criterions whose building, loading and data reading run nothing except what
 # is checked here. Those for speech are left out: they read pickles and YAML files named by options.
-SAFE_TASKS = tuple(
-    f"fairseq.tasks.{name}"
-    for name in (
-        "cross_lingual_lm", "denoising", "language_modeling", "legacy_masked_lm", "masked_lm",
-        "multilingual_denoising", "multilingual_language_modeling", "multilingual_masked_lm",
-        "multilingual_translation", "sentence_prediction", "sentence_prediction_adapters",
-        "sentence_ranking", "translation", "translation_from_pretrained_bart", "translation_lev",
-    )
-)  # fmt: skip
-SAFE_MODELS = tuple(
-    f"fairseq.models.{name}"
-    for name in (
-        "bart.model", "fconv", "fconv_lm", "lightconv", "lightconv_lm", "lstm", "lstm_lm", "masked_lm",
-        "multilingual_transformer", "nat", "roberta", "transformer", "transformer_align", "transformer_lm",
-        "xmod.model",
-    )
-)  # fmt: skip
-SAFE_CRITERIONS = tuple(
-    f"fairseq.criterions.{name}"
-    for name in (
-        "adaptive_loss", "cross_entropy", "label_smoothed_cross_entropy",
-        "label_smoothed_cross_entropy_with_alignment", "legacy_masked_lm", "masked_lm", "nat_loss",
-        "sentence_prediction", "sentence_prediction_adapters", "sentence_ranking",
-    )
-)  # fmt: skip
-_DICTS = (dict, collections.OrderedDict)
+_SAFE = {
+    "tasks": "cross_lingual_lm denoising language_modeling legacy_masked_lm masked_lm multilingual_denoising "
+    "multilingual_language_modeling multilingual_masked_lm multilingual_translation sentence_prediction "
+    "sentence_prediction_adapters sentence_ranking translation translation_from_pretrained_bart "
+    "translation_lev",
+    "models": "bart.model fconv fconv_lm lightconv lightconv_lm lstm lstm_lm masked_lm "
+    "multilingual_transformer nat roberta transformer transformer_align transformer_lm xmod.model",
+    "criterions": "adaptive_loss cross_entropy label_smoothed_cross_entropy "
+    "label_smoothed_cross_entropy_with_alignment legacy_masked_lm masked_lm nat_loss sentence_prediction "
+    "sentence_prediction_adapters sentence_ranking",
+}
+SAFE_MODULES = tuple(f"fairseq.{kind}.{name}" for kind, names in _SAFE.items() for name in names.split())
+
+_MOST = 1_000_000  # values in a checkpoint, tensors counted as one
+_SCALARS = (type(None), bool, int, float, str)
+_DATA = (bytes, torch.Size, torch.dtype, torch.device)  # not in a configuration
+_DICTS: tuple[type[dict[Any, Any]], ...] = (dict, collections.OrderedDict, collections.defaultdict)
+_FACTORIES = (None, bool, int, float, str, list, dict)
 # What fairseq finds in a checkpoint without looking at its kind.
-_PARTS = {"model": _DICTS, "optimizer_history": (list,), "extra_state": _DICTS, "task_state": _DICTS}
-_EXTRA = {"metrics": _DICTS, "train_iterator": _DICTS}
-_POSITION = dict.fromkeys(("epoch", "iterations_in_epoch"), (int,))
-_UPDATES = {"num_updates": (int,)}
+_LAYOUT: dict[str, Any] = {
+    "cfg": {}, "args": Namespace, "model": {}, "task_state": {},
+    "optimizer_history": [{"num_updates": int}],
+    "extra_state": {"metrics": {}, "train_iterator": {"epoch": int, "iterations_in_epoch": int}},
+}  # fmt: skip
 
 
-def check_types(state: Any) -> None:
-    """Replaces ``cfg`` and ``args`` by plain Python, before anything looks into them.
+class Refused(pickle.UnpicklingError, ValueError):
+    """A file that is not a checkpoint, or that might run code."""
+
+
+def checked(state: Any) -> Any:
+    """The contents of a checkpoint, as read, with the options in ``cfg`` and ``args`` as plain Python.
 
     Raises:
-        Refused: they hold an object of another type, the address of a tokenizer's file, or a device in place
-            of a file; or ``state`` is not a dictionary.
+        Refused: it holds an object that fairseq does not write, or an option that would run code, fetch a
+            file, or read or write one of the user's. The message names the place, but not the file.
     """
-    if type(state) in (list, torch.Tensor):
-        return  # fairseq finds no options in it
+    walk = _Walk()
     if type(state) not in _DICTS:
-        raise Refused(f"it holds a {type_name(state)}, not a dictionary")
-    for name in state:
+        return walk.value(state, "it")
+    for name in [*state]:
         if type(name) is not str:
             raise Refused(f"it has a part with the name {name!r:.60}, a {type_name(name)}")
-    _check_parts(state, _PARTS, "")
-    extra = state.get("extra_state") or {}
-    _check_parts(extra, _EXTRA, "extra_state.")
-    _check_parts(extra.get("train_iterator") or {}, _POSITION, "extra_state.train_iterator.")
-    for item in state.get("optimizer_history") or []:
-        _check_parts({"item": item}, {"item": _DICTS}, "optimizer_history.")
-        _check_parts(item, _UPDATES, "optimizer_history.")
-    for part, kind in (("cfg", dict), ("args", Namespace)):
-        if state.get(part) is not None:
-            state[part] = plain_options(state[part], part)
-            if type(state[part]) is not kind:
-                raise Refused(f"{part} is a {type_name(state[part])}, not a {kind.__name__}")
-            _clear(state[part])
-            for where, name, value in _options(state[part], part):
-                if name in _FETCHED and urlparse(str(value)).scheme and not str(value).startswith(_OWN_FILES):
-                    raise Refused(f"{where} is {value!r:.60}, which fairseq would download")
-                if name in _READ and isinstance(value, str) and _is_endless(value):
-                    raise Refused(f"{where} is {value!r:.60}, a device or pipe that may never end")
+        state[name] = walk.value(state[name], name, is_option=name in ("cfg", "args"))
+    walk.attributes(state, "it")
+    _check_layout(state, _LAYOUT, "")
+    if state.get("args") is not None:
+        _check_groups(state["args"])
+    return state
+
+
+class _Walk:
+    """One pass through a checkpoint's contents."""
+
+    def __init__(self) -> None:
+        self.left = _MOST
+        self.objects = built_objects()
+
+    def value(self, value: Any, where: str, is_option: bool = False) -> Any:
+        """What stands for a value: itself, or what omegaconf wrapped."""
+        kind, self.left = type(value), self.left - 1
+        if self.left < 0:
+            raise Refused(f"{where:.100} and what is before it are more than {_MOST} values")
+        if kind in _SCALARS:
+            if is_option and kind is str and "${" in value:
+                raise Refused(f"{where} is {value!r:.60}: it refers to another value, to be looked up")
+            return value
+        if kind in (list, tuple):
+            return kind([self.value(one, f"{where}[{i}]", is_option) for i, one in enumerate(value)])
+        if kind in _DICTS or kind in (self.objects[:1] if is_option else self.objects):
+            self.named(value, where, is_option)
+            return value
+        if is_option and isinstance(value, StandIn) and value.content() is not value:
+            return self.value(value.content(), where, is_option)
+        if not is_option and (kind in _DATA or isinstance(value, np.generic)):
+            return value
+        if not is_option and kind is set and all(type(one) in _SCALARS for one in value):
+            return value
+        if not is_option and kind in (torch.Tensor, torch.nn.Parameter) and not vars(value):
+            return value
+        raise Refused(f"{where:.100} is a {type_name(value)}, which fairseq does not write there")
+
+    def named(self, value: Any, where: str, is_option: bool) -> None:
+        """The items of a dictionary, or the attributes of an object."""
+        is_dict = isinstance(value, dict)
+        if is_dict:
+            self.attributes(value, where)
+        own = value if is_dict else vars(value)
+        for name, one in [*own.items()]:
+            is_text = type(name) is str and not (name.startswith("__") and name.endswith("__"))
+            if not is_text and (is_option or not is_dict or type(name) not in _SCALARS):
+                raise Refused(f"{where:.100} has an option with the name {name!r:.60}, a {type_name(name)}")
+            place = f"{where}.{name if str(name).isidentifier() else repr(name)}"
+            own[name] = self.value(one, place, is_option)
+            if is_option:
+                own[name] = _checked_option(place, name, own[name])
+
+    def attributes(self, value: Any, where: str) -> None:
+        """Those of a dictionary: a model's state has the versions of its modules."""
+        own = getattr(value, "__dict__", {})
+        if {*own} - {"_metadata"} or getattr(value, "default_factory", None) not in _FACTORIES:
+            raise Refused(f"{where:.100} is a {type_name(value)} with attributes")
+        for one in own.values():
+            self.value(one, f"{where}._metadata")
+
+
+def _checked_option(where: str, name: str, value: Any) -> Any:
+    """An option's value; ``None`` if it is a file that the user should choose."""
+    if name in _CLEARED:
+        return None
+    if not isinstance(value, str):
+        return value
+    if name in EVALUATED:
+        _check_literal(where, value)
+    if name in _FETCHED and urlparse(value.strip()).scheme and not value.startswith(_OWN_FILES):
+        raise Refused(f"{where} is {value!r:.60}, which fairseq would download")
+    if name in _READ and _is_endless(value):
+        raise Refused(f"{where} is {value!r:.60}, a device or pipe that may never end")
+    return value
+
+
+def _check_literal(where: str, text: str) -> None:
+    try:
+        if len(text) > _LONGEST:
+            raise ValueError("too long")
+        tree = ast.parse(text.lstrip(" \t"), mode="eval")
+        if isinstance(tree.body, ast.Constant) and isinstance(tree.body.value, (str, bytes)):
+            raise ValueError("a text, which might be evaluated again")
+        if not all(isinstance(node, _LITERAL) for node in ast.walk(tree)):
+            raise ValueError("an expression")
+    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
+        raise Refused(f"{where} is {text!r:.60}, which fairseq would evaluate, and not a literal") from error
 
 
 def _is_endless(name: str) -> bool:
@@ -133,157 +200,104 @@ def _is_endless(name: str) -> bool:
     return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
 
 
-def _clear(part: Any) -> None:
-    """Removes the values of :data:`_CLEARED` in a part, and in its nested parts."""
-    own = _named(part)
-    for name in own:
-        if name in _CLEARED:
-            own[name] = None
-    for one in [*own.values(), *(part if isinstance(part, (list, tuple)) else ())]:
-        _clear(one)
-
-
-def _check_parts(state: Any, kinds: Mapping[str, tuple[Any, ...]], where: str) -> None:
-    for name, expected in kinds.items():
-        found = state.get(name)
-        if found is not None and type(found) not in expected:
-            raise Refused(f"{where}{name} is a {type_name(found)}, not a {expected[0].__name__}")
-
-
-def check_strings(state: Any) -> None:
-    """Checks the strings of a checkpoint that fairseq would evaluate, anywhere in ``cfg`` or ``args``.
-
-    Args:
-        state: the checkpoint's contents, as read, or after fairseq has converted them and a caller has added
-            options of any type.
-
-    Raises:
-        Refused: such a string is not a literal of the kind that fairseq expects there.
-    """
-    if not isinstance(state, dict):
+def _check_layout(found: Any, layout: Any, where: str) -> None:
+    kind: type[Any] = layout if isinstance(layout, type) else type(layout)
+    if found is None:
         return
-    for part in ("cfg", "args"):
-        for where, name, value in _options(plain_options(state.get(part), part, strict=False), part):
-            if name in EVALUATED and isinstance(value, (str, bytes)):
-                _check_literal(where, value, EVALUATED[name])
+    if not isinstance(found, kind):
+        raise Refused(f"{where} is a {type_name(found)}, not a {kind.__name__}")
+    if isinstance(layout, dict):
+        for name, inner in layout.items():
+            _check_layout(found.get(name), inner, f"{where}.{name}" if where else name)
+    elif isinstance(layout, list):
+        for one in found:
+            _check_layout(one, layout[0], where)
 
 
-def check_groups(args: Any) -> None:
-    """Checks the options of old-style ``args`` that hydra takes for names of its files, or for long lists.
-
-    Raises:
-        Refused: one is more than a name: a path, or something that hydra's grammar would interpret; or a text
-            stands for a list that hydra would read for a minute.
-    """
+def _check_groups(args: Namespace) -> None:
+    """Refuses old-style ``args`` in which hydra would take an option for a path, or interpret it."""
     from fairseq.registry import REGISTRIES
 
     for name in REGISTRIES:
         value = getattr(args, name, None)
         if value is not None and not re.fullmatch(r"[\w-]*", str(value)):
             raise Refused(f"args.{name} is {value!r:.60}; expected a name")
-    for name, value in vars(args).items():
-        if isinstance(value, str) and len(value) > _LONGEST and _literal_parts(value) > _LONGEST:
-            raise Refused(f"args.{name} is a text of more than {_LONGEST} values")
 
 
-def _literal_parts(text: str) -> int:
-    """The values in a text if it is a literal, for which fairseq then puts its value; else 0."""
-    try:
-        literal = ast.parse(text.lstrip(" \t"), mode="eval")
-        ast.literal_eval(literal)
-        return sum(1 for _ in ast.walk(literal))
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
-        return 0
+def check_converted(state: Any) -> None:
+    """Checks the texts that fairseq would evaluate again, after omegaconf and hydra have converted them.
+
+    Raises:
+        Refused: one is not a literal.
+    """
+    for where, name, value in _options(_container(state), "cfg"):
+        if name in EVALUATED and isinstance(value, str):
+            _check_literal(where, value)
 
 
-def check_before_building(state: Any) -> None:
-    """Checks the task, the architecture, the criterion and the layers that a model would be built with.
-
-    :mod:`fairseq_adv_compat.model_size` bounds the other sizes.
+def check_names(state: Any) -> None:
+    """Checks the task, the architecture and the criterion that would be built, and their numbers.
 
     Raises:
         Refused: one of them is not known to be safe, or the weights are not tensors.
     """
-    weights: Any = state.get("model") if isinstance(state, dict) else None
-    if type(weights) not in _DICTS:
-        raise Refused(f"its weights are a {type_name(weights)}, not a dictionary")
-    for name, value in weights.items():
-        if type(name) is not str or not isinstance(value, torch.Tensor):
-            told = f"its weights contain {name!r:.60}, a {type_name(value)}"
-            raise Refused(f"{told}; expected tensors with names")
-    for part in ("args", "cfg"):
-        options = _named(plain_options(state.get(part), part, strict=False))
-        for where, name, value in _options(options, part):
-            if name == "save_predictions" and value is not None:
-                raise Refused(f"{where} is {value!r:.60}, a file that fairseq would empty")
-        if options:
-            _check_names(options, part)
-
-
-def _check_names(options: dict[str, Any], where: str) -> None:
-    """Looks up what ``options``, all of ``args`` or ``cfg``, would build."""
     from fairseq.criterions import CRITERION_REGISTRY
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
     from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
-    config_classes = {"task": TASK_DATACLASS_REGISTRY, "model": MODEL_DATACLASS_REGISTRY}
-    models = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
-    registries: tuple[tuple[str, str, Any, tuple[str, ...]], ...] = (
-        ("task", "task", TASK_REGISTRY, SAFE_TASKS),
-        ("model", "arch", models, SAFE_MODELS),
-        ("criterion", "criterion", CRITERION_REGISTRY, SAFE_CRITERIONS),
+    weights: dict[Any, Any] = state.get("model") or {}
+    if not weights or not all(type(n) is str and isinstance(w, torch.Tensor) for n, w in weights.items()):
+        raise Refused("its weights are not tensors with names")
+    registries: tuple[tuple[str, str, Any, Any], ...] = (
+        ("task", "task", TASK_REGISTRY, TASK_DATACLASS_REGISTRY),
+        ("model", "arch", {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}, MODEL_DATACLASS_REGISTRY),
+        ("criterion", "criterion", CRITERION_REGISTRY, {}),
     )
-    for part, option, registry, safe in registries:
-        own = options if where == "args" else _named(options.get(part))
-        place = f"{where}.{option}" if where == "args" else f"{where}.{part}._name"
-        name = own.get(option) if where == "args" else own.get("_name", own.get(option))
-        if where == "cfg" and part != "model" and own.get(part) not in (None, name):  # fairseq prefers it
-            raise Refused(f"{where}.{part} has two names, {name!r:.60} and {own[part]!r:.60}")
+    cfg = _container(state)
+    for part, option, registry, config_classes in registries:
+        own = _named(cfg.get(part))
+        name = own.get("_name", own.get(option))
+        if part != "model" and own.get(part) not in (None, name):  # fairseq prefers it
+            raise Refused(f"cfg.{part} has two names, {name!r:.60} and {own[part]!r:.60}")
         kind = registry.get(name) if isinstance(name, str) else None
         if kind is None and part == "criterion" and isinstance(name, (str, type(None))):
             continue  # a model can be used without it
-        what = "architecture" if part == "model" else part
+        named = f"cfg.{part}._name names the {part} {name!r:.60}"
         if kind is None:
-            raise Refused(
-                f"{place} names the {what} {name!r:.60}, which is not registered here (if it is one of your "
-                "own, pass its folder as --user-dir)"
-            )
-        if not _is_safe(kind.__module__, safe):
-            raise Refused(f"{place} names the {what} {name!r}, whose building may run code from other files")
-        if part in config_classes:
-            config_class = config_classes[part].get(name)
-            _check_values(place.rpartition(".")[0], own, declared_by(part, kind, config_class), config_class)
+            raise Refused(f"{named}, which is not registered here (pass your own's folder as --user-dir)")
+        if not _is_safe(kind.__module__):
+            raise Refused(f"{named}, whose building may run code from other files")
+        config_class = config_classes.get(name)
+        _check_types(f"cfg.{part}", own, config_class)
+        for odd, value, fix in odd_numbers(own, declared_by(part, kind, config_class)):
+            raise Refused(f"cfg.{part}.{odd} is {value!r:.60}; {fix.replace('pass', 'expected', 1)}")
 
 
-def _check_values(where: str, own: dict[str, Any], numbers: dict[str, Numbers], config_class: Any) -> None:
-    """Checks what a task or a model would be built with: numbers, and what its dataclass declares."""
-    for name, value, fix in odd_numbers(own, numbers):
-        raise Refused(f"{where}.{name} is {value!r:.60}; {fix.replace('pass', 'expected', 1)}")
-    for field in fields(config_class) if is_dataclass(config_class) else ():
-        value = own.get(field.name)
-        if value is not None and not _is_a(value, field.type):
-            kind = field.type.__name__ if isinstance(field.type, type) else str(field.type)
-            raise Refused(f"{where}.{field.name} is {value!r:.60}; expected {kind.replace('typing.', '')}")
-    for name in ("encoder_layers", "decoder_layers"):  # would take time, not memory
-        if type(own.get(name)) is int and own[name] > _MOST_LAYERS:
-            raise Refused(f"{where}.{name} is {own[name]}; a model has at most {_MOST_LAYERS} layers")
+def _check_types(where: str, own: dict[str, Any], config_class: Any) -> None:
+    """Checks what a dataclass declares, as omegaconf does when a part is built; callers read it before."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    for name in [field.name for field in fields(config_class)] if config_class else ():
+        value = own.get(name)
+        if value is not None:
+            try:
+                OmegaConf.structured(config_class)[name] = value
+            except OmegaConfBaseException as error:
+                raise Refused(f"{where}.{name} is {value!r:.60}: {str(error).splitlines()[0]}") from None
 
 
-def _is_a(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type that a dataclass of fairseq declares; of types not listed here, it is."""
-    kinds, parts = get_origin(kind), get_args(kind)
-    if kinds is Union:
-        return any(value is None if one is _NONE else _is_a(value, one) for one in parts)
-    if kinds in (list, tuple):
-        return isinstance(value, (list, tuple)) and all(_is_a(one, parts[0]) for one in value)
-    known: dict[Any, Any] = {str: str, bool: (bool, int), int: (bool, int), float: (bool, int, float)}
-    return isinstance(value, known.get(kind, object))
-
-
-def _is_safe(module: str, known: tuple[str, ...]) -> bool:
+def _is_safe(module: str) -> bool:
     if module.split(".")[0] != "fairseq":
         return True  # code that the user has imported
-    return any(module == one or module.startswith(f"{one}.") for one in known)
+    return any(module == one or module.startswith(f"{one}.") for one in SAFE_MODULES)
+
+
+def _container(state: Any) -> dict[str, Any]:
+    from omegaconf import OmegaConf
+
+    cfg = state.get("cfg")
+    return _named(OmegaConf.to_container(cfg) if OmegaConf.is_config(cfg) else cfg)
 
 
 def _options(part: Any, where: str) -> Iterator[tuple[str, str, Any]]:
@@ -301,36 +315,3 @@ def _named(part: Any) -> dict[str, Any]:
     if isinstance(part, Namespace):
         return vars(part)
     return part if isinstance(part, dict) else {}
-
-
-def _check_literal(where: str, text: str | bytes, kinds: tuple[type, ...]) -> None:
-    try:
-        value = _value(ast.parse(_short(text, _LONGEST * 20), mode="eval").body)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        raise Refused(f"{where} is {text!r:.60}, which fairseq would evaluate, and not a literal") from error
-    if not isinstance(value, kinds):
-        expected = " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-        raise Refused(f"{where} is {text!r:.60}, which fairseq would evaluate; expected {expected}")
-
-
-def _value(node: ast.AST) -> Any:
-    """Like :func:`ast.literal_eval`, plus the sums and multiples of lists that fairseq's own options use.
-
-    Raises:
-        ValueError: anything else.
-    """
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
-        left, right = _value(node.left), _value(node.right)
-        if isinstance(node.op, ast.Add) and type(left) is type(right) and isinstance(left, (list, tuple)):
-            return _short(left + right)
-        is_multiple = isinstance(node.op, ast.Mult) and isinstance(left, (list, tuple)) and type(right) is int
-        if is_multiple and right * len(left) <= _LONGEST:
-            return left * right
-        raise ValueError("not a sum or multiple of lists")
-    return ast.literal_eval(node)
-
-
-def _short(value: Any, most: int = _LONGEST) -> Any:
-    if len(value) > most:
-        raise ValueError("too long")
-    return value

@@ -149,8 +149,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise no_checkpoint(path)
     try:
-        with checkpoints.to_build_from():
-            state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        checkpoints.check_to_build(state, path)
         for name in ("task", "criterion", "model", "dataset"):
             there = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
             if not there or not state["model"]:

@@ -8,7 +8,6 @@ import gzip
 import io
 import os
 import sys
-import tarfile
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +25,6 @@ from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.table_files import read_table, text_cell
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.retrieval.sentences import survey
-from fairseq_adv_compat import paths
 
 pytestmark = pytest.mark.usefixtures("two_gigabytes_more")
 BLOCK = 64 << 20
@@ -269,30 +267,6 @@ def test_the_estimate_for_json_is_not_too_low(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found["data"]) == count + 1 and peak < 16 << 20
-
-
-def member(name: str, kind: bytes, size: int) -> tarfile.TarInfo:
-    made = tarfile.TarInfo(name)
-    made.type, made.size = kind, size
-    return made
-
-
-@pytest.mark.parametrize(
-    ("header", "said"),
-    [
-        (member("a", tarfile.REGTYPE, 40 * BLOCK), r"unpacks to more than \d+ MiB"),
-        (member("././@LongLink", tarfile.GNUTYPE_LONGNAME, 40 * BLOCK), "a header of"),
-        (member("a", tarfile.XHDTYPE, 40 * BLOCK), "a header of"),
-    ],
-    ids=["a file", "a name", "attributes"],
-)
-def test_an_archive_of_a_model(
-    header: tarfile.TarInfo, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good = member("model/a", tarfile.REGTYPE, 0).tobuf()
-    bad = packed(tmp_path / "model.tar.gz", good + header.tobuf(), b"\0" * BLOCK, 41)
-    with pytest.raises(tarfile.TarError, match=said):
-        paths.open_archive(bad, "r:gz")
 
 
 def test_a_cell_of_a_million_characters_is_read(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 import shutil
 import zipfile
 from collections.abc import Callable
@@ -23,16 +22,12 @@ STATE = {
 }
 
 
-@pytest.fixture(scope="module", params=["torch's check", "our check"])
-def written(request: pytest.FixtureRequest) -> Any:
-    """The bytes of a small checkpoint, read by either check."""
-    if request.param == "torch's check" and not checkpoints.NATIVE:
-        pytest.skip("torch < 2.10")
+@pytest.fixture(scope="module")
+def written() -> bytes:
+    """The bytes of a small checkpoint."""
     file = io.BytesIO()
     torch.save(STATE, file)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checkpoints, "NATIVE", request.param == "torch's check")
-        yield file.getvalue()
+    return file.getvalue()
 
 
 def same(read: Any, state: Any) -> bool:
@@ -69,52 +64,19 @@ def test_a_flipped_bit_is_refused_or_means_nothing(written: bytes, step: int, tm
 
 def test_one_that_was_cut_short_is_refused(written: bytes) -> None:
     for size in range(0, len(written), 97):
-        with pytest.raises(checkpoints.Refused, match=r"is damaged, or .*: it is not|not a checkpoint"):
+        with pytest.raises(checkpoints.Refused, match=r"is damaged, or not a checkpoint|was not loaded"):
             checkpoints.load(io.BytesIO(written[:size]))
 
 
-@pytest.mark.parametrize("numbers", [0, 29, 31, 1 << 40, -1])
-def test_a_tensor_of_another_size_than_its_part_is_refused(written: bytes, numbers: int) -> None:
-    """torch < 2.10 reads beyond what is there (CVE-2026-24747)."""
-    file, source = io.BytesIO(), zipfile.ZipFile(io.BytesIO(written))
-    with zipfile.ZipFile(file, "w") as changed:
-        for part in source.infolist():
-            content = source.read(part)
-            if part.filename.endswith("data.pkl"):
-                there, other = (pickle.dumps(count, protocol=2)[2:-1] for count in (30, numbers))
-                assert content.count(there + b"tq") == 1
-                content = content.replace(there + b"tq", other + b"tq")
-            changed.writestr(part, content)
-    file.seek(0)
-    with pytest.raises(checkpoints.Refused, match=r"a tensor of (\d+ bytes|no size|more items)"):
-        checkpoints.load(file)
-
-
 def test_one_without_checksums_is_read() -> None:
-    options = getattr(torch.serialization, "set_crc32_options", None)
-    if options is None:
-        pytest.skip("this torch always writes them")
     file = io.BytesIO()
-    options(False)
+    torch.serialization.set_crc32_options(False)
     try:
         torch.save(STATE, file)
     finally:
-        options(True)
+        torch.serialization.set_crc32_options(True)
     file.seek(0)
     assert same(checkpoints.load(file), STATE)
-
-
-def test_a_packed_one_is_refused_unread(written: bytes) -> None:
-    """A part of 4 GB in a file of 4 MB: torch would unpack it."""
-    file, source = io.BytesIO(), zipfile.ZipFile(io.BytesIO(written))
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-        for part in source.infolist():
-            packed.writestr(part.filename, source.read(part))
-        with packed.open("archive/data/9", "w") as bomb:
-            bomb.write(bytes(8 << 20))
-    file.seek(0)
-    with pytest.raises(checkpoints.Refused, match=r"is damaged, or not a checkpoint: its part .* is packed"):
-        checkpoints.load(file)
 
 
 def test_a_command_names_the_file(
@@ -125,7 +87,8 @@ def test_a_command_names_the_file(
     for words in (["validate", bad], ["predict", bad, "--stdin"], ["export", bad, tmp_path / "hf"]):
         done = CommandMain("", capsys)(*words)
         assert done.returncode == 2 and "Traceback" not in done.stderr
-        assert f"error: {bad} is damaged, or not a checkpoint: its part " in done.stderr.splitlines()[-1]
+        said = f"error: {bad} is damaged, or not a checkpoint (BadZipFile: Bad CRC-32"
+        assert said in done.stderr.splitlines()[-1]
     assert not (tmp_path / "hf").exists()
 
 

@@ -230,15 +230,13 @@ def test_a_model_is_refused_as_it_is(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [16, 0])
 def test_a_model_of_a_billion_parts_is_not_built(width: int, tmp_path: Path) -> None:
-    """Parts that no name tells from other numbers, of some memory or none: their building would not end."""
+    """Of some memory or none: their building would not end."""
     folder = tmp_path / "hf"
     save_encoder(folder, "mobilebert")
     changes = {"num_feedforward_networks": 10**9, "hidden_size": width, "intermediate_size": width}
     updated("config.json", **changes)(folder, tmp_path / "canary")
     begun = time.process_time()
-    with pytest.raises(
-        DataError, match=r"config\.json: the configuration needs far more parameters than the [\d,]+ in the w"
-    ):
+    with pytest.raises(DataError, match=r"config\.json: num_feedforward_networks is 1000000000, more than"):
         built_as_it_is(folder)
     assert time.process_time() - begun < 10
 

@@ -30,7 +30,6 @@ from fairseq_adv.models import transformers_models
 from fairseq_adv.models.hf_encoder import HFEncoderModel
 from fairseq_adv.perturbation import find_layers, find_token_embedding
 from fairseq_adv.perturbation.embeddings import parts_of
-from fairseq_adv_compat.model_size import ModelSize
 
 HALF = [FP16, "--fp16-init-scale", "4"]
 SOME = ["deberta-v3", "modernbert", "electra"]
@@ -498,14 +497,6 @@ def refused(hf_data: dict[str, Path], folder: Path, message: str, *words: str) -
         hf_run(hf_data, folder, "classes", "freelb", *words)
 
 
-def test_a_torch_too_old_for_transformers_is_named(
-    hf_data: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("transformers.utils.is_torch_available", lambda: False)
-    save_encoder(tmp_path / "bert", "bert", WORDS)
-    refused(hf_data, tmp_path / "bert", r"transformers [\d.]+ needs a newer torch than 2.*Install one, or c")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -516,7 +507,7 @@ def test_a_torch_too_old_for_transformers_is_named(
         ({"vocab_size": "many"}, "vocab_size is 'many', not a number of tokens"),
         ({"vocab_size": 3}, "but the encoder's vocab_size is 3|vocab_size"),
         ({"num_hidden_layers": 100_000_000}, "num_hidden_layers is 100000000, more than 1000"),
-        ({"hidden_size": 2**20}, "the configuration needs far more parameters than the .* in the weights"),
+        ({"hidden_size": 2**20}, r"the configuration needs [\d,]+ numbers, but the weights have"),
         ({"num_attention_heads": 7}, "transformers can't build the model"),
         ({"model_type": "xmod", "languages": ["en", "de"]}, "no default_language. Set it there to one of en"),
         ({"model_type": "fnet"}, "FNetModel takes no attention mask"),
@@ -614,18 +605,6 @@ def test_without_transformers_one_line_says_what_to_install(
     refused(
         hf_data, encoders["bert"], r"--arch hf_encoder needs transformers .*: pip install 'fairseq_adv\[hf\]'"
     )
-
-
-def test_building_a_model_from_its_checkpoint_needs_little_more_than_its_weights(tmp_path: Path) -> None:
-    """To initialise ModernBERT's, torch makes many tensors of a weight's size, one after the other."""
-    sizes = {"hidden_size": 160, "num_hidden_layers": 4, "intermediate_size": 320}
-    save_encoder(tmp_path / "hf", "modernbert", WORDS, **sizes)
-    text, tensors = transformers_models.read(tmp_path / "hf")
-    size = ModelSize()
-    size.allow(sum(map(torch.Tensor.numel, tensors.values())), len(tensors))
-    config = transformers_models.configuration(transformers_models.described(text), {})
-    with size:
-        transformers_models.build(config, "SequenceClassification", None, "")
 
 
 def test_nothing_in_a_folder_is_run(
