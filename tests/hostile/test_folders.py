@@ -19,19 +19,14 @@ from hf_encoders import save_encoder
 from hostile_files import CHECKPOINTS
 from readers import built_as_it_is
 from safetensors.torch import load_file
-from support import CommandMain, slow
+from support import CommandMain
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 
 Change = Callable[[Path, Path], object]  # of the folder, and the canary that code would make
 
-BIN = [
-    "a call in the weights", "a call in old torch's format", "eval", "a pickle alone",
-    "torch.load in torch.load", "a pickle in place of its data", "a tensor of a terabyte",
-    "a TorchScript program", "a bomb", "a tar as torch 0.1 wrote", "nested too deep",
-    "a text of four gigabytes", "a web page", "a list",
-]  # fmt: skip
+BIN = ["a call in the weights", "a list"]  # the reader of all checkpoints: test_files.py
 REMOTE = {"auto_map": {"AutoModel": "modeling.Evil", "AutoTokenizer": ["modeling.Evil", None]}}
 TEMPLATE = "{{ cycler.__init__.__globals__.os.system('touch CANARY') }}"
 
@@ -135,11 +130,8 @@ def with_code(folder: Path, canary: Path) -> None:
     (folder / "modeling.py").write_text(f"open({str(canary)!r}, 'w')\nclass Evil: pass\n")
 
 
-SELDOM = [f"pytorch_model.bin: {name}" for name in BIN[2:]]  # the reader of all checkpoints: test_files.py
-
-
 @pytest.mark.usefixtures("two_gigabytes_more")
-@pytest.mark.parametrize("name", [slow(name) if name in SELDOM else name for name in MODELS])
+@pytest.mark.parametrize("name", MODELS)
 def test_a_model_is_refused(name: str, bert: Path, tmp_path: Path, run: CommandMain) -> None:
     folder = shutil.copytree(bert, tmp_path / "hf")
     MODELS[name](folder, tmp_path / "canary")
@@ -214,7 +206,7 @@ AS_IT_IS: dict[str, Change] = {
 
 
 @pytest.mark.usefixtures("two_gigabytes_more")
-@pytest.mark.parametrize("name", [slow(name) if name in SELDOM else name for name in AS_IT_IS])
+@pytest.mark.parametrize("name", AS_IT_IS)
 def test_a_model_is_refused_as_it_is(name: str, tmp_path: Path) -> None:
     """By ``--arch hf_encoder``, which reads it in this process."""
     folder = tmp_path / "hf"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import math
 from argparse import ArgumentTypeError
 from pathlib import Path
@@ -90,7 +91,7 @@ def own_options(method: str) -> list[str]:
 
 
 OFTEN = [("freelb", "yaml"), ("alum_vat", "command line"), ("infobert", "yaml"), ("tavat", "command line")]
-ALL = [(method, how) for method in methods() for how in ("yaml", "command line")]
+ALL = list(zip(methods(), itertools.cycle(("yaml", "command line"))))
 
 
 @pytest.mark.parametrize(
