@@ -14,7 +14,9 @@ from support import CommandMain
 
 from fairseq_adv.evaluation.predict import ensemble
 
-ABOUT = {"format": 1, "kind": "classes", "task": "RTE", "split": "test", "made_from": {}}
+ABOUT = {
+    "format": 1, "kind": "classes", "task": "RTE", "split": "test", "made_from": {}, "temperature": 1.0,
+}  # fmt: skip
 FLOATS = np.log(np.array([[0.9, 0.1], [0.2, 0.8]], dtype=np.float32))
 GOOD: dict[str, Any] = {
     "about": np.array(json.dumps(ABOUT)), "ids": np.array(["0", "1"]), "labels": np.array([["no", "yes"]]),
