@@ -278,11 +278,12 @@ def _check_types(where: str, own: dict[str, Any], config_class: Any) -> None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    for name in [field.name for field in fields(config_class)] if config_class else ():
-        value = own.get(name)
-        if value is not None:
+    declared = OmegaConf.structured(config_class) if config_class else {}
+    for field in fields(config_class) if config_class else ():
+        name, value = field.name, own.get(field.name)
+        if not isinstance(value, (dict, Namespace, type(None))):  # a part of a part is built later
             try:
-                OmegaConf.structured(config_class)[name] = value
+                declared[name] = value
             except OmegaConfBaseException as error:
                 raise Refused(f"{where}.{name} is {value!r:.60}: {str(error).splitlines()[0]}") from None
 

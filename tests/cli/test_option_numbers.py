@@ -27,6 +27,7 @@ from support import PLUGIN, CommandMain, build, command, run_command, slow, trai
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.run_options import check_run
+from fairseq_adv_compat import configurations
 from fairseq_adv_compat.option_numbers import OF_FAIRSEQ, Numbers, declared_by, odd_numbers
 
 INF, NAN = float("inf"), float("nan")
@@ -197,6 +198,7 @@ def test_all_defaults_of_fairseq_and_of_ours_pass() -> None:
         numbers = declared_by(part, kind, config_class)
         assert list(odd_numbers(given, numbers)) == [], (part, kind)
         checked |= {(part, name) for name in given if name in numbers}
+        configurations._check_types(part, given, config_class)  # of a checkpoint
     assert len(checked) > 120 and len(CRITERION_REGISTRY) > 10
 
 
