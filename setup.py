@@ -12,12 +12,16 @@ import hashlib
 import os
 import posixpath
 import re
+import sys
 import zipfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
+
+if sys.version_info < (3, 10):  # noqa: UP036 (pip asks for python_requires after it has run this)
+    sys.exit("error: fairseq_adv needs Python 3.10 and torch 2.6 or later; for older ones, use fairseq_adv 0.3")
 
 PTH = "fairseq_adv_compat.pth"
 CORPUS = ["zstandard>=0.19"]
@@ -175,7 +179,7 @@ setup(
     # start-up; the import hook that setuptools writes otherwise costs milliseconds.
     package_dir={"": "."},
     package_data={"": ["py.typed", "*.json", "*.yaml", "*.txt"]},
-    python_requires=">=3.10",  # older ones, and torch before 2.6: fairseq_adv 0.3
+    python_requires=">=3.10",
     install_requires=[
         "fairseq==0.12.2",
         "filelock",
