@@ -16,12 +16,12 @@ import sys
 import zipfile
 from pathlib import Path
 
+if sys.version_info < (3, 10):  # noqa: UP036 (pip looks at python_requires after it has run this)
+    sys.exit("error: fairseq_adv needs Python 3.10, torch 2.6 or later; on older ones, use fairseq_adv 0.3")
+
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 from setuptools.command.editable_wheel import editable_wheel
-
-if sys.version_info < (3, 10):  # noqa: UP036 (pip asks for python_requires after it has run this)
-    sys.exit("error: fairseq_adv needs Python 3.10 and torch 2.6 or later; for older ones, use fairseq_adv 0.3")
 
 PTH = "fairseq_adv_compat.pth"
 CORPUS = ["zstandard>=0.19"]

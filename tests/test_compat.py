@@ -54,7 +54,7 @@ def test_other_imports_change_nothing() -> None:
     code = (
         "import sys, json, logging, dataclasses, typing;"
         "assert dataclasses._get_field.__module__ == 'dataclasses';"
-        "assert 'typing.io' not in sys.modules;"
+        "assert 'typing.io' not in sys.modules or sys.version_info < (3, 13);"
         "print([name for name in sys.modules if name.startswith('fairseq_adv_compat.')])"
     )
     done = python(code)

@@ -36,7 +36,7 @@ def setup() -> dict[str, Any]:
 def test_an_old_python_is_told_which_version_to_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "version_info", (3, 9, 18))
-    with pytest.raises(SystemExit, match=r"Python 3\.10 and torch .* use fairseq_adv 0\.3$"):
+    with pytest.raises(SystemExit, match=r"Python 3\.10, .* use fairseq_adv 0\.3$"):
         exec(compile((ROOT / "setup.py").read_text(encoding="utf-8"), "setup.py", "exec"), {})
 
 
