@@ -29,7 +29,7 @@ def test_a_training_has_everything(runs: Path) -> None:
     assert (found.name, found.criterion, found.updates, found.metric) == ("freelb", "freelb", 24, "accuracy")
     assert (found.score, found.epoch) == (float(best["valid_accuracy"]), best["epoch"])
     assert found.loss == pytest.approx(float(best["valid_loss"]) * math.log(2), abs=4e-4)
-    assert found.sizes == "steps 3, lr 0.1, max-norm 0.6, init-mag 0.2"
+    assert found.sizes == "steps 3, lr 0.1, max-norm 0.0, init-mag 0.2"
     assert 0 < found.seconds_per_update < 10 and found.seed == "7" and found.split == "valid"
     assert found.data == str(runs / "data")
 
