@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["StandIn", "allowed_globals", "built_objects", "type_name"]
+__all__ = ["StandIn", "built_objects", "old_globals", "plain_globals", "type_name"]
 
 _OMEGACONF = (
     "base.Metadata base.ContainerMetadata dictconfig.DictConfig listconfig.ListConfig nodes.AnyNode "
@@ -56,25 +56,31 @@ def built_objects() -> tuple[type, ...]:
     return (argparse.Namespace, Dictionary, *kinds)
 
 
-def allowed_globals() -> list[Any]:
-    """Pairs of an object and its name in the pickle, for ``torch.serialization.safe_globals``.
+def plain_globals() -> list[Any]:
+    """Pairs of an object and its name in the pickle, of what fairseq 0.12.2 writes.
 
-    Beside them torch builds tensors, sets and ordered dictionaries. Dataclasses of plug-ins are found once
-    these were imported.
+    Beside them torch builds tensors, sets and ordered dictionaries.
     """
+    kinds = (collections.defaultdict, bool, dict, float, int, list, str, tuple, *built_objects())
+    numbers = [(_numpy_number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
+    return [*((kind, _name(kind)) for kind in kinds), *numbers, (_NumpyType, "numpy.dtype")]
+
+
+def old_globals() -> list[Any]:
+    """The same of what earlier versions of fairseq wrote: meters, under the name of their module before 0.9,
+    and options of omegaconf. Dataclasses of plug-ins are found once these were imported."""
     from fairseq.dataclass import FairseqDataclass
 
-    plain = (collections.defaultdict, bool, dict, float, int, list, str, tuple, *built_objects())
-    found = {f"{kind.__module__}.{kind.__qualname__}": kind for kind in plain}
-    # Checkpoints of fairseq before 0.9 hold meters, under the name of their module then.
-    found.update({f"fairseq.meters.{kind.__name__}": kind for kind in plain if "meters" in kind.__module__})
+    meters = [
+        (kind, f"fairseq.meters.{kind.__name__}") for kind in built_objects() if "meters" in _name(kind)
+    ]
     named = ["typing.Any", *(f"omegaconf.{name}" for name in _OMEGACONF.split())]
-    for kind in (FairseqDataclass, *_subclasses(FairseqDataclass)):
-        named.append(f"{kind.__module__}.{kind.__qualname__}")
-    numpy = {f"numpy.{core}.multiarray.scalar": _numpy_number for core in ("core", "_core")}
-    stand_ins = {name: type(name, (StandIn,), {}) for name in named}
-    together = {**found, **stand_ins, **numpy, "numpy.dtype": _NumpyType}
-    return [(value, name) for name, value in together.items()]
+    named += map(_name, (FairseqDataclass, *_subclasses(FairseqDataclass)))
+    return [*meters, *((type(name, (StandIn,), {}), name) for name in named)]
+
+
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _subclasses(kind: type) -> list[type]:
@@ -89,4 +95,4 @@ def type_name(value: Any) -> str:
     """The name of a value's class, with its module if it isn't a builtin."""
     kind = type(value)
     is_short = kind.__module__ == "builtins" or isinstance(value, StandIn)
-    return kind.__qualname__ if is_short else f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__qualname__ if is_short else _name(kind)

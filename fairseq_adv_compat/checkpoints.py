@@ -22,7 +22,7 @@ from typing import IO, Any
 import torch
 
 from . import configurations
-from .allow_list import allowed_globals, built_objects
+from .allow_list import old_globals, plain_globals
 from .configurations import Refused
 from .newer_versions import ModuleView
 
@@ -48,12 +48,12 @@ def load_safely(module: ModuleType) -> None:
     patched.load_model_ensemble_and_task = _building(patched.load_model_ensemble_and_task)
 
 
-def mark_plain_globals(_: ModuleType) -> None:
+def mark_plain_globals(_: object = None) -> None:
     """Makes a user's own ``torch.load`` accept the checkpoints that fairseq 0.12.2 writes.
 
     Called once ``fairseq`` is imported: before, it would change the order in which its modules are imported.
     """
-    torch.serialization.add_safe_globals(list(built_objects()))
+    torch.serialization.add_safe_globals(plain_globals())
 
 
 def trust_workers(module: ModuleType) -> None:
@@ -79,7 +79,8 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
     _warn_of_old_torch(source)
     try:
         _check_sums(f)
-        with torch.serialization.safe_globals(allowed_globals()):
+        mark_plain_globals()  # again, since a user's `clear_safe_globals` would have removed them
+        with torch.serialization.safe_globals(old_globals()):
             state = torch.load(f, map_location=map_location, weights_only=True)
         return configurations.checked(state)
     except Refused as error:

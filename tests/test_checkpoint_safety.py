@@ -126,8 +126,10 @@ def test_a_dataclass_config_loads(tmp_path: Path) -> None:
 
 
 def test_a_users_own_torch_load_reads_it_too(trained: Path) -> None:
-    state = torch.load(trained / "checkpoint_last.pt", weights_only=True)
-    assert isinstance(state["cfg"]["model"], argparse.Namespace)
+    state = read(trained / "checkpoint_last.pt")
+    torch.save({**state, "best": np.float64(0.5)}, trained / "own.pt")
+    state = torch.load(trained / "own.pt", weights_only=True)
+    assert isinstance(state["cfg"]["model"], argparse.Namespace) and state["best"] == 0.5
 
 
 def test_torch_load_is_left_alone_for_everybody_else() -> None:
