@@ -43,7 +43,7 @@ from fairseq_adv.fairseq_patches import (
     training_loop,
     workers,
 )
-from fairseq_adv.fairseq_patches.replace import LOOP, Plain, put, replace
+from fairseq_adv.fairseq_patches.replace import LOOP, Original, put, replace
 from fairseq_adv.training.metrics_file import write_metrics
 from fairseq_adv.training.trainer import Trainer
 from fairseq_adv_compat.machine import ask_for_huge_pages
@@ -54,14 +54,14 @@ def _run(main: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return main(*args, **options)
 
 
-def call_main(plain: Plain, cfg: Any, main: Callable[..., Any], **options: Any) -> Any:
+def call_main(original: Original, cfg: Any, main: Callable[..., Any], **options: Any) -> Any:
     """Loads the plug-in in the workers that fairseq starts itself, one for each GPU.
 
     fairseq/distributed/utils.py, line 334: each of them is a new process, which first runs the file of the
     parent's command. That of ``fairseq-adv train`` imports :mod:`fairseq_adv`, and so fairseq takes
     ``--user-dir`` for imported.
     """
-    return plain(cfg, partial(_run, main), **options)
+    return original(cfg, partial(_run, main), **options)
 
 
 PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (

@@ -182,7 +182,7 @@ MUTATIONS = [
         "        allow_tf32(self)\n",
         "",
         "tests/criterions/test_gpu_precision.py::"
-        "test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off[freelb]",
+        "test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off",
         "a run in fp32 takes several times as long on a GPU",
     ),
     Mutation(
@@ -533,8 +533,8 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/fairseq_patches/mixed_precision.py",
-        "plain(ctx, run, *rest)",
-        "plain(ctx, run_function, *rest)",
+        "original(ctx, run, *rest)",
+        "original(ctx, run_function, *rest)",
         "tests/criterions/test_amp_on_cpus.py::test_recomputed_activations_give_the_same_update[freelb]",
         "activations are computed again in another precision",
     ),

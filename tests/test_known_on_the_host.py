@@ -57,12 +57,6 @@ def test_a_moved_mini_batch_is_known_on_the_host(
     assert run.criterion.objective.row_ids(moved) == [0, 1, 2]
 
 
-def test_of_other_criterions_it_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stock = build(train_args(write_task(tmp_path), None, "sentence_prediction"))
-    moved = moved_to_meta(stock, batch(stock, [0, 1, 2]), monkeypatch)
-    assert host_copy(moved["id"]) is moved["id"]
-
-
 def test_on_the_cpu_a_mini_batch_has_no_second_copy(run: SimpleNamespace) -> None:
     sample = batch(run, [0, 1, 2])
     prepared = run.trainer._prepare_sample(sample)[0]

@@ -26,14 +26,14 @@ from support import (
     write_task,
 )
 
-from fairseq_adv.fairseq_patches.mixed_precision import (
+from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
+from fairseq_adv.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
+from fairseq_adv.training.half_precision import (
     load_loss_scale,
     load_master_weights,
-    loss_scale,
     loss_scale_state,
     master_weights,
 )
-from fairseq_adv.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
 
 RATE, EPS, SCALES = 1e-3, 1e-8, (128, 65536)
 GRADIENT = [1e-3, 1e-5, 1e-7, 1e-9]

@@ -12,10 +12,10 @@ from fairseq.file_io import PathManager
 
 from fairseq_adv.data.errors import full_disk_named
 from fairseq_adv.data.io import atomic_open, flush
-from fairseq_adv.fairseq_patches.replace import Plain
+from fairseq_adv.fairseq_patches.replace import Original
 
 
-def save_whole(plain: Plain, obj: Any, filename: str, async_write: bool = False) -> Any:
+def save_whole(original: Original, obj: Any, filename: str, async_write: bool = False) -> Any:
     """Writes a checkpoint atomically; no partial file is left when the disk is full.
 
     fairseq/checkpoint_utils.py, line 549: if one can't be written, fairseq tries three times on the same open
@@ -23,13 +23,13 @@ def save_whole(plain: Plain, obj: Any, filename: str, async_write: bool = False)
     large as a checkpoint. The contents of checkpoints don't change.
     """
     if async_write or not PathManager.supports_rename(filename):
-        return plain(obj, filename, async_write)
+        return original(obj, filename, async_write)
     with atomic_open(Path(filename)) as file:
         torch.save(obj, file)
     return None
 
 
-def copy_whole(plain: Plain, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
+def copy_whole(original: Original, src_path: str, dst_path: str, overwrite: bool = False) -> Any:
     """Copies a checkpoint atomically.
 
     fairseq/checkpoint_utils.py, line 125: when several checkpoints are due, fairseq writes the first to a
@@ -37,12 +37,12 @@ def copy_whole(plain: Plain, src_path: str, dst_path: str, overwrite: bool = Fal
     killed during that copy leaves an unreadable ``checkpoint_last.pt`` and can't resume.
     """
     if not overwrite or not PathManager.supports_rename(dst_path):
-        return plain(src_path, dst_path, overwrite)
+        return original(src_path, dst_path, overwrite)
     target = os.path.realpath(dst_path)  # a symbolic link stays one
     beside = f"{target}.tmp"
     try:
         with full_disk_named(Path(dst_path)):
-            done = plain(src_path, beside, overwrite=True)
+            done = original(src_path, beside, overwrite=True)
             if done:
                 flush(Path(beside))
         if done:
@@ -54,7 +54,7 @@ def copy_whole(plain: Plain, src_path: str, dst_path: str, overwrite: bool = Fal
     return dst_path if done == beside else done
 
 
-def upgrade_with_weight(plain: Plain, self: Any, state_dict: dict[str, Any], name: str) -> None:
+def upgrade_with_weight(original: Original, self: Any, state_dict: dict[str, Any], name: str) -> None:
     """Makes checkpoints loadable if their classification head has spectral normalisation.
 
     fairseq/models/roberta/model.py, line 415: fairseq counts the classes of each head in a checkpoint by its
@@ -68,6 +68,6 @@ def upgrade_with_weight(plain: Plain, self: Any, state_dict: dict[str, Any], nam
         if key.startswith(heads) and key.endswith(".out_proj.weight_orig")
     }
     state_dict.update(counted)
-    plain(self, state_dict, name)
+    original(self, state_dict, name)
     for key in counted:  # the model has no parameters with these names
         state_dict.pop(key, None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairseq_adv.data.errors import FullDisk, full_disk_named
 from fairseq_adv.data.printable import printable
-from fairseq_adv.fairseq_patches.replace import Plain
+from fairseq_adv.fairseq_patches.replace import Original
 from fairseq_adv_compat.hydra_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
@@ -32,32 +32,32 @@ def report_mistakes_in_one_line() -> None:
     Python's ``sys.excepthook`` prints it. In ``fairseq-train`` and ``fairseq-validate`` the patched hook
     prints a single line for errors that this project reports to users; other errors are printed as before.
     """
-    plain = sys.excepthook
+    original = sys.excepthook
 
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         text = for_the_user(error) if _is_of_fairseq() else None
         if text is not None:
             print(f"error: {printable(text)}", file=sys.stderr)
         else:
-            plain(kind, error, trace)
+            original(kind, error, trace)
 
     sys.excepthook = report
 
 
-def read_list(plain: Plain, *args: Any, **more: Any) -> Any:
+def read_list(original: Original, *args: Any, **more: Any) -> Any:
     """A list that can't be read, such as ``--lr ,``, is refused by name.
 
     fairseq/dataclass/utils.py, line 25, ``eval_str_list``: argparse reports a ValueError in one line, but not
     the SyntaxError.
     """
     try:
-        return plain(*args, **more)
+        return original(*args, **more)
     except (SyntaxError, RecursionError, MemoryError) as error:
         raise ValueError("not a list of numbers") from error
 
 
 def go_on_or_exit_at_an_error_of_the_log(
-    plain: Plain, self: logging.FileHandler, record: logging.LogRecord
+    original: Original, self: logging.FileHandler, record: logging.LogRecord
 ) -> None:
     """Ends a run with a one-line error if the disk is too full to write its ``--log-file``, and writes what
     the locale's encoding lacks as an escape.
@@ -80,7 +80,7 @@ def go_on_or_exit_at_an_error_of_the_log(
         raise
     except Exception:
         pass  # the original handler reports it
-    plain(self, record)
+    original(self, record)
 
 
 def print_in_any_locale() -> None:
@@ -96,7 +96,7 @@ def print_in_any_locale() -> None:
 
 
 def parse_args_and_arch(
-    plain: Plain, parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None,
+    original: Original, parser: argparse.ArgumentParser, input_args: Sequence[str] | None = None,
     *rest: Any, **more: Any,
 ) -> Any:  # fmt: skip
     """``--bf16`` trains on CPUs and GPUs, as ``common.bf16`` does in a yaml.
@@ -107,7 +107,7 @@ def parse_args_and_arch(
 
     The patch is in time: fairseq imports ``--user-dir`` before it reads the options.
     """
-    found = plain(parser, input_args, *rest, **more)
+    found = original(parser, input_args, *rest, **more)
     args = found[0] if isinstance(found, tuple) else found  # with parse_known: and what was left over
     if getattr(args, "bf16", False) and getattr(args, "tpu", False):
         args.tpu = "--tpu" in (sys.argv[1:] if input_args is None else input_args)

@@ -16,23 +16,23 @@ from fairseq.data import FairseqDataset
 from fairseq.data.iterators import EpochBatchIterator
 
 from fairseq_adv.data.io import check_size
-from fairseq_adv.fairseq_patches.replace import Plain
+from fairseq_adv.fairseq_patches.replace import Original
 
 _lock = threading.RLock()
 
 
-def add_from_file(plain: Plain, self: Any, file: Any) -> None:
+def add_from_file(original: Original, self: Any, file: Any) -> None:
     """Refuses a ``dict.txt`` of gigabytes, which fairseq/data/dictionary.py, line 229, reads whole.
 
     A file of an encoder's words is read as before.
     """
     if isinstance(file, str) and os.path.isfile(file):  # otherwise fairseq has it, or says what is missing
         check_size(Path(file))
-    plain(self, file)
+    original(self, file)
 
 
 @contextmanager
-def numpy_seed(plain: Callable[..., AbstractContextManager[None]], *seeds: Any) -> Iterator[None]:
+def numpy_seed(original: Callable[..., AbstractContextManager[None]], *seeds: Any) -> Iterator[None]:
     """Keeps two data-loading threads from drawing each other's random numbers.
 
     fairseq/data/data_utils.py, line 127, seeds numpy's one global generator while a data set draws. With
@@ -41,7 +41,7 @@ def numpy_seed(plain: Callable[..., AbstractContextManager[None]], *seeds: Any) 
     masks that the other draws. Masked-LM runs then differ from each other, and a resumed run from an
     uninterrupted one. A lock changes nothing if there is only one thread.
     """
-    with _lock, plain(*seeds):
+    with _lock, original(*seeds):
         yield
 
 
@@ -75,21 +75,21 @@ class WholeEpochs(EpochBatchIterator):  # type: ignore[misc]
         return iterator
 
 
-def build_slice_indices(plain: Plain, *words: Any, **options: Any) -> Any:
+def build_slice_indices(original: Original, *words: Any, **options: Any) -> Any:
     """Lets fairseq leave out rows of 65,536 tokens and more as it does others that are too long.
 
     fairseq/data/token_block_dataset.py, line 155: the lengths of rows are uint16, also with a break mode by
     which a row is at least a whole line. A line of 65,596 tokens counts as one of 60, passes as short enough,
     and ends the run in the position embedding, at the same update after each restart.
     """
-    sizes, *rest, slices = plain(*words, **options)
+    sizes, *rest, slices = original(*words, **options)
     whole = np.diff(slices.astype(np.int64)).squeeze(1)
     if whole.max() >= np.iinfo(sizes.dtype).max:  # or would be, with the first token that fairseq adds
         sizes = whole
     return (sizes, *rest, slices)
 
 
-def load_for_one_epoch(plain: Plain, self: Any, dataset: Any, *words: Any, **options: Any) -> None:
+def load_for_one_epoch(original: Original, self: Any, dataset: Any, *words: Any, **options: Any) -> None:
     """Makes data-loading processes leave signals to the training process, and end with their epoch.
 
     fairseq/data/iterators.py, line 499. A scheduler's signal, or Ctrl-C in a terminal, reaches these
@@ -108,7 +108,7 @@ def load_for_one_epoch(plain: Plain, self: Any, dataset: Any, *words: Any, **opt
         options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
         if hasattr(signal, "sigwaitinfo"):  # not on macOS
             options.setdefault("worker_init_fn", _leave_signals)
-    plain(self, dataset, *words, **options)
+    original(self, dataset, *words, **options)
 
 
 def _leave_signals(_: int) -> None:

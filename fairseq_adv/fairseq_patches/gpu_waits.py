@@ -27,24 +27,24 @@ def keep_originals(before: dict[str, Any], after: dict[str, Any]) -> None:
         after: the moved one.
     """
     for name, value in after.items():
-        original = before.get(name)
-        if isinstance(value, dict) and isinstance(original, dict):
-            keep_originals(original, value)
-        elif isinstance(value, Tensor) and isinstance(original, Tensor) and value.dtype == original.dtype:
-            with_host_copy(value, original)
+        on_host = before.get(name)
+        if isinstance(value, dict) and isinstance(on_host, dict):
+            keep_originals(on_host, value)
+        elif isinstance(value, Tensor) and isinstance(on_host, Tensor) and value.dtype == on_host.dtype:
+            with_host_copy(value, on_host)
 
 
 def encode_without_waiting(
-    plain: Callable[..., Encoded], self: Any, src_tokens: Tensor, src_lengths: Tensor | None = None,
+    original: Callable[..., Encoded], self: Any, src_tokens: Tensor, src_lengths: Tensor | None = None,
     return_all_hiddens: bool = False, token_embeddings: Tensor | None = None,
 ) -> Encoded:  # fmt: skip
     """fairseq/models/transformer/transformer_encoder.py, line 207, ``forward_scriptable``: an encoder asks
     twice in each pass whether a row has padding. Passes that may use torch's fused inference still do."""
-    original, layer = host_copy(src_tokens), self.layers[0]
+    on_host, layer = host_copy(src_tokens), self.layers[0]
     may_be_fused = not (layer.training or getattr(layer, "ever_training", False))
-    if original is src_tokens or may_be_fused or return_all_hiddens:
-        return plain(self, src_tokens, src_lengths, return_all_hiddens, token_embeddings)
-    padding = src_tokens.eq(self.padding_idx) if original.eq(self.padding_idx).any() else None
+    if on_host is src_tokens or may_be_fused or return_all_hiddens:
+        return original(self, src_tokens, src_lengths, return_all_hiddens, token_embeddings)
+    padding = src_tokens.eq(self.padding_idx) if on_host.eq(self.padding_idx).any() else None
     return _encoded(self, src_tokens, padding, token_embeddings)
 
 
@@ -79,7 +79,7 @@ def _encoded(
 
 
 def use_known_places(
-    plain: Callable[..., Tensor], self: Any, features: Tensor,
+    original: Callable[..., Tensor], self: Any, features: Tensor,
     masked_tokens: Tensor | None = None, **more: Any,
 ) -> Tensor:  # fmt: skip
     """fairseq/models/roberta/model.py, line 488: the head of a masked LM indexes with a mask, so each forward
@@ -87,4 +87,4 @@ def use_known_places(
     known = None if masked_tokens is None else known_places(masked_tokens)
     if known is not None:
         features, masked_tokens = features[known], None
-    return plain(self, features, masked_tokens, **more)
+    return original(self, features, masked_tokens, **more)

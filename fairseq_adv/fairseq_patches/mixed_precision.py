@@ -19,15 +19,11 @@ import torch
 import torch.nn.functional as F
 from fairseq.optim.amp_optimizer import AMPOptimizer, logger
 from fairseq.optim.fairseq_optimizer import FairseqOptimizer
-from fairseq.optim.fp16_optimizer import FP16Optimizer
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
-from fairseq_adv.fairseq_patches.replace import Plain
-
-# Of fairseq's DynamicLossScaler: its updates, and when it last changed its scale, and why.
-_COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
+from fairseq_adv.fairseq_patches.replace import Original
 
 
 def computes_on_the_cpu(cpu: bool) -> bool:
@@ -54,52 +50,6 @@ def loss_scale(optimizer: Any) -> float:
     return float(scaler.get_scale() if isinstance(optimizer, AMPOptimizer) else scaler.loss_scale)
 
 
-def loss_scale_state(optimizer: Any) -> dict[str, float]:
-    """What has to be in a checkpoint, so that a resumed run scales its losses as an uninterrupted one.
-
-    fairseq/optim/fp16_optimizer.py, line 214, keeps the scale, but not when it last changed, on which the
-    next change depends. With ``--amp``, fairseq keeps nothing. Empty if losses are not scaled.
-    """
-    if isinstance(optimizer, AMPOptimizer):
-        return dict(optimizer.scaler.state_dict())
-    scaler = getattr(optimizer, "scaler", None)
-    return {} if scaler is None else {name: getattr(scaler, name) for name in _COUNTERS}
-
-
-def load_loss_scale(optimizer: Any, state: Any) -> None:
-    """Continues with a state of :func:`loss_scale_state`, unless it is of another precision."""
-    own = loss_scale_state(optimizer)
-    is_state = isinstance(state, dict) and all(isinstance(value, (int, float)) for value in state.values())
-    if not own or not is_state or state.keys() != own.keys():
-        return
-    if isinstance(optimizer, AMPOptimizer):
-        optimizer.scaler.load_state_dict(state)
-    else:
-        vars(optimizer.scaler).update(state)
-
-
-def master_weights(optimizer: Any) -> list[Tensor]:
-    """The fp32 weights that ``--fp16`` and ``--bf16`` train, as fairseq lays them out; empty otherwise.
-
-    fairseq's checkpoints have the rounded ones only (fp16_optimizer.py, line 214), so each restart would lose
-    all progress that is smaller than a step of half precision.
-    """
-    found = optimizer.fp32_params if isinstance(optimizer, FP16Optimizer) else []
-    return list(found.values() if isinstance(found, dict) else found)
-
-
-@torch.no_grad()
-def load_master_weights(optimizer: Any, kept: Any) -> None:
-    """Continues with :func:`master_weights`, where they round to the weights that were loaded."""
-    mine = master_weights(optimizer)
-    if not isinstance(kept, list) or [getattr(one, "shape", None) for one in kept] != [m.shape for m in mine]:
-        return
-    for weight, one in zip(mine, kept):
-        half = optimizer.fp16_params[0].dtype
-        is_same = one.to(weight).to(half) == weight.to(half)
-        weight.copy_(torch.where(is_same, one.to(weight), weight))
-
-
 def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bool:
     """Calls ``step``, the task's own ``optimizer_step``, and returns whether it changed the weights.
 
@@ -111,7 +61,7 @@ def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bo
 
 
 def scale_on_gpus(
-    plain: Plain, self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
+    original: Original, self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
 ) -> None:
     """amp_optimizer.py, line 24: ``--fp16-init-scale`` was the initial scale, and with
     ``--amp-scale-window`` the value of ``--amp-init-scale`` was the window."""
@@ -127,7 +77,7 @@ def scale_on_gpus(
 
 
 def unscale_once(
-    plain: Callable[..., Tensor], self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None
+    original: Callable[..., Tensor], self: AMPOptimizer, max_norm: float, aggregate_norm_fn: Any = None
 ) -> Tensor:
     """amp_optimizer.py, line 53: torch's scaler remembers by the optimizer which gradients it has divided.
     fairseq divides those of torch's optimizer and steps with its own, so they were divided twice: with a
@@ -149,14 +99,14 @@ def unscale_once(
 
 
 def autocast_on_the_device(
-    plain: Plain, self: FairseqTask, sample: Any, model: nn.Module,
+    original: Original, self: FairseqTask, sample: Any, model: nn.Module,
     criterion: Callable[..., Any], optimizer: FairseqOptimizer, *rest: Any, **options: Any,
 ) -> Any:  # fmt: skip
     """The training step of criterions that don't replace it."""
     weight = next(model.parameters())
     device = weight.device
     if not isinstance(optimizer, AMPOptimizer) or device.type != "cpu":
-        return plain(self, sample, model, criterion, optimizer, *rest, **options)
+        return original(self, sample, model, criterion, optimizer, *rest, **options)
 
     def forward(*args: Any) -> Any:
         with autocast(optimizer, device):
@@ -164,10 +114,10 @@ def autocast_on_the_device(
 
     # The optimizer within makes the same backward pass, and fairseq turns autocast of CUDA on for the other.
     with fast_products(optimizer, weight):
-        return plain(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
+        return original(self, sample, model, forward, optimizer.fp32_optimizer, *rest, **options)
 
 
-def recompute_as_computed(plain: Plain, ctx: Any, run_function: Callable[..., Any], *rest: Any) -> Any:
+def recompute_as_computed(original: Original, ctx: Any, run_function: Callable[..., Any], *rest: Any) -> Any:
     """Re-computes activations in the precision in which they were computed.
 
     fairseq/modules/checkpoint_activations.py, line 217, ``CheckpointFunction.backward``: with
@@ -182,10 +132,10 @@ def recompute_as_computed(plain: Plain, ctx: Any, run_function: Callable[..., An
         with torch.autocast(*gpu), torch.autocast(*cpu):
             return run_function(*args, **options)
 
-    return plain(ctx, run, *rest)
+    return original(ctx, run, *rest)
 
 
-def gelu(plain: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+def gelu(original: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Computes GELU in bf16 on CPUs without copies in fp32; for models that are built later.
 
     fairseq/modules/gelu.py, line 24: it casts its input to fp32 and its output back. torch's own kernel for
@@ -194,4 +144,4 @@ def gelu(plain: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     place or by 1e-7, and gradients below 1e-5 by 3e-8. It takes half of the time, with the backward pass, and
     no copies are kept for it. Other types and devices are as before.
     """
-    return F.gelu(x) if x.dtype == torch.bfloat16 and x.device.type == "cpu" else plain(x)
+    return F.gelu(x) if x.dtype == torch.bfloat16 and x.device.type == "cpu" else original(x)

@@ -18,7 +18,7 @@ from fairseq.logging import metrics, progress_bar
 from fairseq.trainer import Trainer
 
 from fairseq_adv.data.run_metrics import EPOCH, INNER, SAVED
-from fairseq_adv.fairseq_patches.replace import Plain
+from fairseq_adv.fairseq_patches.replace import Original
 
 _TRAINING = {"train_inner": INNER, "train": EPOCH}  # what fairseq calls them
 _LEFT_OUT = ("epoch", "num_updates", "wall")  # a line has them, or what says the same, by other names
@@ -57,10 +57,10 @@ def _watched_trainer() -> Trainer | None:
     return None if _trainer is None else _trainer()
 
 
-def begin(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -> Any:
+def begin(original: Original, cfg: Any, trainer: Trainer, **options: Any) -> Any:
     """Watches the run from here on."""
     global _trainer
-    found = plain(cfg, trainer, **options)
+    found = original(cfg, trainer, **options)
     _trainer = None
     if is_master(trainer.cfg.distributed_training):
         _trainer = weakref.ref(trainer)
@@ -69,9 +69,9 @@ def begin(plain: Plain, cfg: Any, trainer: Trainer, **options: Any) -> Any:
     return found
 
 
-def save(plain: Plain, cfg: Any, trainer: Trainer, epoch_itr: Any, val_loss: Any) -> Any:
+def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_loss: Any) -> Any:
     """Tells of a checkpoint, and whether it is the best."""
-    found = plain(cfg, trainer, epoch_itr, val_loss)
+    found = original(cfg, trainer, epoch_itr, val_loss)
     if _watched_trainer() is not None and not cfg.no_save:
         best = getattr(checkpoint_utils.save_checkpoint, "best", None)
         is_best = val_loss is not None and val_loss == best
@@ -79,9 +79,9 @@ def save(plain: Plain, cfg: Any, trainer: Trainer, epoch_itr: Any, val_loss: Any
     return found
 
 
-def watched(plain: Plain, iterator: Any, *words: Any, **options: Any) -> Any:
+def watched(original: Original, iterator: Any, *words: Any, **options: Any) -> Any:
     """A progress bar that tells what is logged."""
-    bar, split = plain(iterator, *words, **options), options.get("prefix") or ""
+    bar, split = original(iterator, *words, **options), options.get("prefix") or ""
     if split.startswith(_VALID[0]) and split.endswith(_VALID[1]):
         split = split[len(_VALID[0]) : -len(_VALID[1])]
     return bar if _watched_trainer() is None else WatchedBar(bar, options.get("epoch") or 0, split)

@@ -8,7 +8,7 @@ from functools import wraps
 from types import ModuleType
 from typing import Any
 
-Plain = Callable[..., Any]  # the function that a patch replaces
+Original = Callable[..., Any]  # the function that a patch replaces
 TRAIN = ("fairseq_cli.train", "__main__")  # python -m fairseq_cli.train, or a program of one's own
 LOOP: dict[str, Callable[..., Any]] = {}  # by the names of the functions
 _patched: set[int] = set()  # modules
@@ -35,11 +35,11 @@ def replace(owner: type | ModuleType, name: str, patch: Callable[..., Any]) -> N
     Args:
         patch: is called in its place: with the replaced function, then with the function's own arguments.
     """
-    plain = getattr(owner, name)
+    original = getattr(owner, name)
 
-    @wraps(plain)
+    @wraps(original)
     def patched(*args: Any, **options: Any) -> Any:
-        return patch(plain, *args, **options)
+        return patch(original, *args, **options)
 
     put(owner, name, patched)
 

@@ -23,7 +23,7 @@ import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 
-from fairseq_adv.fairseq_patches.replace import Plain
+from fairseq_adv.fairseq_patches.replace import Original
 from fairseq_adv.fairseq_patches.save_dir_lock import note_the_stop
 
 logger = logging.getLogger(__name__)
@@ -120,10 +120,10 @@ def leave(cfg: Any, trainer: Any) -> None:
     raise SystemExit(128 + number)
 
 
-def kill_a_hanging_run(plain: Plain, self: Any, process: int) -> None:
+def kill_a_hanging_run(original: Original, self: Any, process: int) -> None:
     """fairseq/distributed/distributed_timeout_wrapper.py, line 38: ``--heartbeat-timeout`` sends one SIGINT,
     for which a run that hangs would never end: after as long again it is killed."""
-    plain(self, process)  # until the signal was sent, or the run has ended
+    original(self, process)  # until the signal was sent, or the run has ended
     self._heartbeat.clear()
     if not (self._terminated or self._heartbeat.wait(self.timeout) or self._terminated):
         os.kill(process, signal.SIGKILL)

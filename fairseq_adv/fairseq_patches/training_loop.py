@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches import signals
 from fairseq_adv.fairseq_patches.commands import NO_SCORES
-from fairseq_adv.fairseq_patches.replace import TRAIN, Plain, loaded
+from fairseq_adv.fairseq_patches.replace import TRAIN, Original, loaded
 from fairseq_adv.fairseq_patches.run_options import check_run
 from fairseq_adv.fairseq_patches.save_dir_lock import lock_save_dir
 from fairseq_adv.fairseq_patches.workers import end_all
@@ -28,7 +28,7 @@ _remarks: list[str] = []  # that of the last epoch
 logger = logging.getLogger(__name__)
 
 
-def add_defaults(plain: Callable[[Any], None], cfg: Any) -> None:
+def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
     """Makes a run independent of earlier runs in the same process, checks the numbers of its options, and
     creates the folder of its log.
 
@@ -43,7 +43,7 @@ def add_defaults(plain: Callable[[Any], None], cfg: Any) -> None:
     fairseq/dataclass/initialize.py, line 56, is called with the configuration before fairseq opens the log or
     builds anything, whether the options come from a command line or a yaml.
     """
-    plain(cfg)
+    original(cfg)
     check_run(cfg)
     stopping = _should_stop_early()
     for owner, name in ((checkpoint_utils.save_checkpoint, "best"), *((stopping, one) for one in _COUNTED)):
@@ -59,7 +59,7 @@ def add_defaults(plain: Callable[[Any], None], cfg: Any) -> None:
         os.makedirs(os.path.dirname(log_file), exist_ok=True)
 
 
-def load_checkpoint(plain: Plain, cfg: Any, trainer: Any, **options: Any) -> Any:
+def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) -> Any:
     """Locks the folder of checkpoints, then resumes; says so if nothing is left to do.
 
     fairseq/checkpoint_utils.py, line 188. Line 260: fairseq loads the shard of the checkpoint's epoch, and
@@ -71,7 +71,7 @@ def load_checkpoint(plain: Plain, cfg: Any, trainer: Any, **options: Any) -> Any
     word.
     """
     lock_save_dir(cfg, trainer)
-    extra, epoch_itr = plain(cfg, trainer, **options)
+    extra, epoch_itr = original(cfg, trainer, **options)
     if extra and trainer.get_num_updates():
         stopping = _should_stop_early()
         if stopping is not None and not cfg.reset_meters:
@@ -92,7 +92,7 @@ def patience() -> dict[str, Any]:
     return {} if counted["best"] is None else {PATIENCE: counted}
 
 
-def train(plain: Plain, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
+def train(original: Original, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> Any:
     """An epoch, unless the run is finished; signals are noted until the last one has ended.
 
     fairseq 0.12.2 compares the number of updates with ``--max-update`` only after an update
@@ -104,14 +104,15 @@ def train(plain: Plain, cfg: Any, trainer: Any, task: Any, epoch_itr: Any) -> An
     if cfg.optimization.skip_remainder_batch:
         end_all(_why_no_update(cfg.optimization.update_freq, epoch_itr), trainer)
     with signals.noted() as noted:
-        losses, should_stop = plain(cfg, trainer, task, epoch_itr)
+        losses, should_stop = original(cfg, trainer, task, epoch_itr)
         noted.goes_on = not (should_stop or _was_last(cfg, epoch_itr))
     return losses, should_stop
 
 
 def validate_and_save(
-    plain: Plain, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any, end_of_epoch: bool
-) -> Any:
+    original: Original, cfg: Any, trainer: Any, task: Any, epoch_itr: Any, valid_subsets: Any,
+    end_of_epoch: bool,
+) -> Any:  # fmt: skip
     """After each update: saves and leaves if a signal came, and keeps a remark for the last line of the log.
 
     The end of the last epoch is saved in any case: with ``--save-interval 2`` fairseq would throw a third
@@ -121,7 +122,7 @@ def validate_and_save(
     has trained to the end, however it ended. A run that has learned nothing says so there, and still ends
     with status 0.
     """
-    losses, is_done = plain(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    losses, is_done = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     is_last = end_of_epoch and (_was_last(cfg, epoch_itr) or trainer.get_lr() <= cfg.optimization.stop_min_lr)
     if not is_done and (is_last or signals.is_asked_to_stop(trainer)):
         if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
@@ -136,7 +137,9 @@ def validate_and_save(
     return losses, is_done
 
 
-def get_valid_stats(plain: Plain, cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool) -> Any:
+def get_valid_stats(
+    original: Original, cfg: Any, trainer: Any, stats: dict[str, Any], tracking_best: bool
+) -> Any:
     """Refuses a ``--best-checkpoint-metric`` that the validation doesn't log.
 
     fairseq_cli/train.py, line 517, ``validate``: after the first epoch a run with another name ended in
@@ -148,7 +151,7 @@ def get_valid_stats(plain: Plain, cfg: Any, trainer: Any, stats: dict[str, Any],
             f"--best-checkpoint-metric {metric}: the validation logs no such number. Pass one of "
             f"{', '.join(sorted(set(stats) - NO_SCORES))}"
         )
-    return plain(cfg, trainer, stats, tracking_best)
+    return original(cfg, trainer, stats, tracking_best)
 
 
 def _why_no_update(update_freq: Sequence[int], epoch_itr: Any) -> str:

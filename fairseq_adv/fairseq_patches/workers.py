@@ -16,7 +16,7 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.processes import LEAVE_OUT
-from fairseq_adv.fairseq_patches.replace import Plain
+from fairseq_adv.fairseq_patches.replace import Original
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Seconds. torchrun kills all workers when the first has ended; rank 0 must have printed the reason by then.
@@ -50,12 +50,12 @@ def end_all(refused: str, trainer: Any, status: int = 2) -> None:
         raise SystemExit(status)
 
 
-def spawn_elsewhere(plain: Plain, path: Any, words: Sequence[Any], descriptors: Any) -> Any:
+def spawn_elsewhere(original: Original, path: Any, words: Sequence[Any], descriptors: Any) -> Any:
     """multiprocessing/util.py: Python starts each worker, and a process that watches over what they share,
     with ``-c``, and so with the current folder first on the path until it has the parent's."""
     code = words.index("-c") + 1 if "-c" in words else None
     words = [LEAVE_OUT + word if place == code else word for place, word in enumerate(words)]
-    return plain(path, words, descriptors)
+    return original(path, words, descriptors)
 
 
 def end_with_torchrun() -> None:
@@ -90,7 +90,7 @@ def _is_listening() -> bool:
 
 
 @contextmanager
-def no_sync(plain: Plain, self: Any) -> Iterator[None]:
+def no_sync(original: Original, self: Any) -> Iterator[None]:
     """Makes ``legacy_ddp`` reduce gradients again after an error.
 
     fairseq/distributed/legacy_distributed_data_parallel.py, line 66: it has no ``try``, so an error inside it

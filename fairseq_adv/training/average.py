@@ -28,9 +28,9 @@ def average_tied_weights_once(ema: EMA) -> None:
     ema.step = partial(_step_on_time, ema, ema.step)
 
 
-def _step_on_time(ema: EMA, plain: Callable[..., None], model: nn.Module, updates: int) -> None:
+def _step_on_time(ema: EMA, original: Callable[..., None], model: nn.Module, updates: int) -> None:
     ema.update_freq_counter = (updates - 1) % ema.config.ema_update_freq
-    plain(model, updates)
+    original(model, updates)
 
 
 @torch.no_grad()

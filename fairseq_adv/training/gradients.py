@@ -22,7 +22,7 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer
 from torch import Tensor, nn
 
-from fairseq_adv.fairseq_patches.replace import Plain
+from fairseq_adv.fairseq_patches.replace import Original
 
 
 def handle_together(optimizer: Any) -> None:
@@ -48,23 +48,23 @@ def _gradients(weights: Sequence[nn.Parameter]) -> list[Tensor] | None:
     return found if same else None
 
 
-def _multiply(optimizer: Any, plain: Plain, c: Any) -> None:
+def _multiply(optimizer: Any, original: Original, c: Any) -> None:
     gradients = _gradients(list(optimizer.params))
     is_on_gpu = isinstance(c, Tensor) and c.device.type != "cpu"
     if gradients is None or (is_on_gpu and c.device != gradients[0].device):
-        plain(c)
+        original(c)
     else:  # a factor on the GPU, as with several workers, is not read
         torch._foreach_mul_(gradients, c.float().reshape(()) if is_on_gpu else float(c))
 
 
 def _clip(
-    optimizer: Any, plain: Callable[..., Tensor], max_norm: float, aggregate_norm_fn: Any = None
+    optimizer: Any, original: Callable[..., Tensor], max_norm: float, aggregate_norm_fn: Any = None
 ) -> Tensor:
     """``FairseqOptimizer.clip_grad_norm``; the norm is on the host."""
     weights = list(optimizer.params)
     gradients = _gradients(weights)
     if gradients is None or len(gradients) < 2 or any(hasattr(p, "expert") for p in weights):
-        return plain(max_norm, aggregate_norm_fn).cpu()
+        return original(max_norm, aggregate_norm_fn).cpu()
     norm: Tensor = torch.norm(torch.stack(torch._foreach_norm(gradients)))
     if aggregate_norm_fn is not None:
         norm = aggregate_norm_fn(norm)
@@ -95,11 +95,11 @@ def _pairs(optimizer: Any, of: Callable[[Tensor], Tensor | None]) -> list[tuple[
 
 
 @torch.no_grad()
-def _copy_gradients(optimizer: Any, plain: Callable[[], None]) -> None:
+def _copy_gradients(optimizer: Any, original: Callable[[], None]) -> None:
     """Copies the gradients to fp32; a weight without one gets zeros."""
     pairs = _pairs(optimizer, lambda master: master.grad) if optimizer._needs_sync else None
     if pairs is None:
-        plain()
+        original()
         return
     without = [target for weight, target in pairs if weight.grad is None]
     there = [(target, weight.grad) for weight, target in pairs if weight.grad is not None]
@@ -111,26 +111,26 @@ def _copy_gradients(optimizer: Any, plain: Callable[[], None]) -> None:
 
 
 @torch.no_grad()
-def _copy_weights(optimizer: Any, plain: Callable[[], None]) -> None:
+def _copy_weights(optimizer: Any, original: Callable[[], None]) -> None:
     """Copies the fp32 weights to the model's."""
     pairs = _pairs(optimizer, lambda master: master.data)
     if pairs is None:
-        plain()
+        original()
     else:
         torch._foreach_copy_([weight.data for weight, _ in pairs], [master for _, master in pairs])
 
 
 @torch.no_grad()
-def _clear(optimizer: Any, plain: Callable[[], None]) -> None:
+def _clear(optimizer: Any, original: Callable[[], None]) -> None:
     """Drops the model's gradients, and sets those in fp32 to zero."""
     if optimizer.has_flat_params:
-        plain()
+        original()
         return
     masters, kept = optimizer.fp32_params, [master.grad for master in optimizer.fp32_params]
     torch._foreach_zero_([gradient for gradient in kept if gradient is not None])
     for master in masters:  # so that fairseq doesn't do it one by one
         master.grad = None
-    plain()
+    original()
     for master, gradient in zip(masters, kept):
         master.grad = gradient
 

@@ -28,12 +28,6 @@ from fairseq_adv.data.text.rows_dataset import check_validation_tokens
 from fairseq_adv.fairseq_patches.data_loading import WholeEpochs
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies, is_inference_copy
 from fairseq_adv.fairseq_patches.gpu_waits import keep_originals
-from fairseq_adv.fairseq_patches.mixed_precision import (
-    load_loss_scale,
-    load_master_weights,
-    loss_scale_state,
-    master_weights,
-)
 from fairseq_adv.fairseq_patches.replace import patch_loop
 from fairseq_adv.fairseq_patches.run_options import check_run
 from fairseq_adv.fairseq_patches.signals import Stop
@@ -41,6 +35,7 @@ from fairseq_adv.fairseq_patches.training_loop import patience
 from fairseq_adv.fairseq_patches.workers import end_all, end_together
 from fairseq_adv.models.compiled_layers import check_compile, compile_layers
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask
+from fairseq_adv.training import half_precision
 from fairseq_adv.training.average import average_tied_weights_once
 from fairseq_adv.training.data_digest import digests_of
 from fairseq_adv.training.first_head import prepare_head, tell_of_head
@@ -57,9 +52,7 @@ from fairseq_adv.training.restart import (
 )
 from fairseq_adv_compat.checkpoints import Refused
 
-# In a checkpoint's extra_state.
-FIRST_UPDATE = "first_update"  # its losses
-_LOSS_SCALE, _RETRIES, _MASTERS = "loss_scaler", "amp_retries", "fp32_weights"
+FIRST_UPDATE = "first_update"  # its losses, in a checkpoint's extra_state
 
 
 class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
@@ -203,14 +196,8 @@ class AdversarialTrainer(Trainer):
         return {**{key: value for key, value in kept.items() if value}, DATA: self._data}
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
-        """Also with what half precision needs: fairseq keeps the weights as rounded."""
-        own: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(self.optimizer)}
-        if hasattr(self, "_amp_retries"):  # which fairseq counts across updates
-            own[_RETRIES] = self._amp_retries
-        masters = [one.detach().cpu() for one in master_weights(self.optimizer)]
-        if masters and not self.cfg.checkpoint.no_save_optimizer_state:  # without it no run can be resumed
-            own[_MASTERS] = masters
-        super().save_checkpoint(filename, {**extra_state, **own, **self.extra_state()})
+        extra_state = {**extra_state, **half_precision.state_of(self), **self.extra_state()}
+        super().save_checkpoint(filename, extra_state)
 
     def load_checkpoint(
         self, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
@@ -224,12 +211,7 @@ class AdversarialTrainer(Trainer):
         options = (reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
         with self._reading(reset_optimizer):
             extra = super().load_checkpoint(filename, *options)
-        masters = extra.pop(_MASTERS, None) if extra else None  # the caller keeps the rest
-        if extra and not reset_optimizer:
-            load_loss_scale(self.optimizer, extra.get(_LOSS_SCALE))
-            if hasattr(self, "_amp_retries") and isinstance(extra.get(_RETRIES), int):
-                self._amp_retries = extra[_RETRIES]
-            load_master_weights(self.optimizer, masters)
+        half_precision.go_on(self, extra, reset_optimizer)
         refuse_fp16_without_gpu(self)
         allow_tf32(self)
         use_new_options(extra, self, optimizer_overrides)

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import ADVERSARIAL, VIRTUAL, build, fairseq_train, run_command, slow, train_args, write_task
-
-METHODS = {"standard": [], "freelb": ADVERSARIAL, "alum_vat": VIRTUAL}
+from support import ADVERSARIAL, build, fairseq_train, run_command, slow, train_args, write_task
 
 
 @pytest.fixture(autouse=True)
@@ -24,11 +22,11 @@ def exact_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def started(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, method: str = "freelb", *words: str,
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str,
     cuda: bool = True, capability: tuple[int, int] = (9, 0),
 ) -> SimpleNamespace:  # fmt: skip
     """A run on an emulated GPU that has looked for its checkpoint, as fairseq does before updates."""
-    run = build(train_args(write_task(folder), None, method, *METHODS.get(method, []), *words))
+    run = build(train_args(write_task(folder), None, "freelb", *ADVERSARIAL, *words))
     run.trainer.cuda = cuda
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
     run.trainer.load_checkpoint(str(folder / "checkpoint_last.pt"))
@@ -39,12 +37,11 @@ def tf32() -> bool:
     return bool(torch.backends.cuda.matmul.allow_tf32)
 
 
-@pytest.mark.parametrize("method", METHODS)
 def test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, logger="fairseq_adv"):
-        started(tmp_path, monkeypatch, method)
+        started(tmp_path, monkeypatch)
     (said,) = (one.getMessage() for one in caplog.records if "TF32" in one.getMessage())
     assert tf32() and "NVIDIA_TF32_OVERRIDE=0" in said
 
@@ -62,7 +59,7 @@ def test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off(
 def test_products_stay_as_torch_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], machine: dict[str, object]
 ) -> None:
-    started(tmp_path, monkeypatch, "freelb", *words, **machine)  # type: ignore[arg-type]
+    started(tmp_path, monkeypatch, *words, **machine)  # type: ignore[arg-type]
     assert not tf32()
 
 
@@ -81,11 +78,6 @@ def test_the_driver_s_own_switch_is_respected(
     with caplog.at_level(logging.INFO, logger="fairseq_adv"):
         started(tmp_path, monkeypatch)
     assert not tf32() and "TF32" not in caplog.text
-
-
-def test_fairseqs_own_criterion_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started(tmp_path, monkeypatch, "sentence_prediction")
-    assert not tf32()
 
 
 def test_fp16_without_a_gpu_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -76,15 +76,6 @@ def test_the_processor_and_the_reason_are_told_once(
         assert [m for m in caplog.messages if "this processor" in m] == [told]
 
 
-def test_other_criterions_are_left_alone(data: Path, cpuinfo: Path) -> None:
-    cpuinfo.write_text(BF16)
-    optimizer_of(data, "standard", "--precision", "auto")  # the patches are in place
-    optimizer, run = optimizer_of(data, "sentence_prediction")
-    assert not isinstance(optimizer, AMPOptimizer) and not run.cfg.common.amp
-    optimizer, run = optimizer_of(data, "sentence_prediction", "--amp")
-    assert isinstance(optimizer, AMPOptimizer)
-
-
 def common(**given: bool) -> SimpleNamespace:
     return SimpleNamespace(**{**dict.fromkeys(HALVES, False), "cpu": True, **given})
 
