@@ -61,7 +61,8 @@ class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
     Created with a criterion of ours, it is an :class:`AdversarialTrainer`, also if it is a subclass.
     """
 
-    def __new__(cls, cfg: Any, task: Any, model: Any, criterion: Any, *_: Any, **__: Any) -> Trainer:
+    def __new__(cls, *args: Any, **options: Any) -> Trainer:
+        criterion = options.get("criterion", args[3] if len(args) > 3 else None)
         kind: type[Trainer] = cls
         if isinstance(criterion, Method) and not issubclass(cls, AdversarialTrainer):
             kind = AdversarialTrainer if cls is Trainer else type(cls.__name__, (cls, AdversarialTrainer), {})
