@@ -61,9 +61,10 @@ class WholeEpochs(EpochBatchIterator):  # type: ignore[misc]
     mini-batches that are left for the number of all, and leaves out more, or the whole rest of the epoch.
     """
 
+    skip_remainder_batch: bool
+
     def _get_iterator_for_epoch(self, *words: Any, **options: Any) -> Any:
-        is_asked = bool(self.skip_remainder_batch)  # type: ignore[has-type]
-        self.skip_remainder_batch = False
+        is_asked, self.skip_remainder_batch = self.skip_remainder_batch, False
         try:
             iterator = super()._get_iterator_for_epoch(*words, **options)
         finally:
