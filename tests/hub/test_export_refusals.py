@@ -17,6 +17,7 @@ import support
 import torch
 from hf_encoders import WORDS, save_tokenizer
 from omegaconf import OmegaConf
+from run_samples import line, write_run
 from safetensors.torch import load_file
 
 from fairseq_adv.data.errors import DataError
@@ -275,6 +276,22 @@ def test_the_model_card(trained: Path, tmp_path: Path) -> None:
     for file in (tmp_path / "my-model").iterdir():
         assert file.stat().st_mode == (tmp_path / "my-model" / "README.md").stat().st_mode
         assert str(trained.parents[1]).encode() not in file.read_bytes(), file
+
+
+def test_the_model_card_has_the_other_scores_of_its_validation(trained: Path, tmp_path: Path) -> None:
+    """From the run's own file: of its update, each split, and nothing that controls a page."""
+    lines = [
+        line(2, accuracy=70, mcc=10), line(3, accuracy=80.25, loss=0.5, wps=9, best_accuracy=81.5),
+        line(3, "b|<i>", mcc=12.5, **{"x`y": 1}), line(3, "train_inner", gnorm=1),
+    ]  # fmt: skip
+    run = write_run(tmp_path / "run", *lines, dataset={"valid_subset": "valid,b|<i>"})
+    export_checkpoint(Path(shutil.copy(trained, run / "model.pt")), tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    _, _, scores = card.partition("## Scores")
+    assert [row for row in scores.splitlines() if row.startswith("| ")][1:] == [
+        "| accuracy on the validation split | 80.25 |", "| best accuracy during training | 81.5 |",
+        "| loss (nats) on valid | 0.346574 |", "| mcc on b i | 12.5 |", "| x y on b i | 1 |",
+    ]  # fmt: skip
 
 
 def test_the_model_card_of_single_texts_shows_no_pair(trained: Path, tmp_path: Path) -> None:
