@@ -73,7 +73,7 @@ def atomic_folder(out: Path, replaces: bool = False) -> Iterator[Path]:
     with full_disk_named(Path(os.path.abspath(out))):
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked(target):
-            shutil.rmtree(scratch, ignore_errors=True)
+            _clear(scratch, target)
             try:
                 scratch.mkdir()
                 (scratch / "new").mkdir()
@@ -82,7 +82,15 @@ def atomic_folder(out: Path, replaces: bool = False) -> Iterator[Path]:
                     os.replace(target, scratch / "old")
                 os.replace(scratch / "new", target)
             finally:
-                shutil.rmtree(scratch, ignore_errors=True)
+                _clear(scratch, target)
+
+
+def _clear(scratch: Path, target: Path) -> None:
+    """Removes a scratch folder; what was to be replaced is put back if nothing has taken its place."""
+    if not target.exists():
+        with suppress(FileNotFoundError):
+            os.replace(scratch / "old", target)
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
 def remove_scratch(out: Path) -> None:
@@ -90,7 +98,7 @@ def remove_scratch(out: Path) -> None:
     lock = Path(f"{os.path.realpath(out)}{LOCK}")
     if _scratch(out).exists() or lock.exists():
         with suppress(DataError), locked(lock.with_suffix("")):
-            shutil.rmtree(_scratch(out), ignore_errors=True)
+            _clear(_scratch(out), lock.with_suffix(""))
 
 
 def _scratch(out: Path) -> Path:

@@ -90,6 +90,33 @@ def test_what_a_killed_process_left_is_removed_and_its_lock_free(tmp_path: Path)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["whole"]
 
 
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_what_was_to_be_replaced_stays_until_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Whoever ends the process between the two renames; after a kill the next process puts it back."""
+    out, rename = tmp_path / "out", os.replace
+    out.mkdir()
+    (out / "a").write_text("old")
+
+    def stopped(source: Path, target: Path) -> None:
+        if source.name == "new":
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", stopped)
+    if how == "killed":
+        monkeypatch.setattr("fairseq_adv.data.io._clear", lambda *_: None)
+    with pytest.raises(KeyboardInterrupt), atomic_folder(out, replaces=True):
+        pass
+    monkeypatch.undo()
+    if how == "killed":
+        assert not out.exists()
+        with pytest.raises(ValueError, match="a mistake"), atomic_folder(out, replaces=True):
+            raise ValueError("a mistake")
+    assert (out / "a").read_text() == "old" and list(tmp_path.iterdir()) == [out]
+
+
 def test_a_lock_is_held_until_its_file_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Released earlier, another process could take it, whose file would be removed."""
 
