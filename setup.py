@@ -217,7 +217,6 @@ setup(
             "readme-renderer[md]",
             "ruff",
             "setuptools>=64",
-            "protobuf",  # for transformers, to read spiece.model
             *ATTACKS,
             *CORPUS,
             *DATASETS,

@@ -44,9 +44,9 @@ prepare() {  # prepare CARRIED
     fi
     if [ ! -d "$to/texts" ]; then
         "$adv" fetch reviews "$scratch/reviews"
-        "$adv" fetch minilm "$scratch/minilm-hf"
-        "$adv" convert "$scratch/minilm-hf" "$scratch/texts/encoder"
-        rm "$scratch/texts/encoder/model.pt"  # only its words are needed
+        "$adv" fetch minilm "$scratch/minilm"
+        mkdir -p "$scratch/texts/encoder"  # only its tokenizer is needed
+        cp "$scratch"/minilm/{config,tokenizer,tokenizer_config}.json "$scratch/texts/encoder"
         "$python" -c 'import csv, sys
 for row in csv.DictReader(open(sys.argv[1], encoding="utf-8", newline="")):
     print(row["label"], " ".join(row["text"].split()))' "$scratch/reviews/train.csv" >"$scratch/texts/reviews.txt"

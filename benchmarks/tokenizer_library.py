@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the library ``tokenizers`` could do the work of ``tiktoken`` and ``sentencepiece``: ids, and speed.
+"""Whether the library ``tokenizers`` could do the work of ``tiktoken``: ids, and speed.
 
 Compares ids on odd strings and on each line of a text, and takes the CPU time of one thread for the lines.
 The reference for GPT-2's BPE is fairseq's own encoder, which is too slow to be used on more than odd text.
@@ -13,11 +13,9 @@ import argparse
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -34,7 +32,7 @@ Encode = Callable[[Sequence[str]], list[list[int]]]
 def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     options.add_argument("bpe", type=Path, help="folder with GPT-2's encoder.json and vocab.bpe")
-    options.add_argument("text", type=Path, help="a text, line by line; a model of SentencePiece is learned")
+    options.add_argument("text", type=Path, help="a text, line by line")
     options.add_argument("--strings", type=count, default=100_000, help="odd strings")
     options.add_argument("--lines", type=count, default=20_000, help="lines of the text")
     options.add_argument("--turns", type=count, default=7, help="of the measurement of time")
@@ -61,31 +59,6 @@ def gpt2(folder: Path) -> tuple[Encode, Encode, Encode]:
     )
 
 
-def sentencepiece(lines: Sequence[str]) -> tuple[Encode, Encode, Encode]:
-    """Ours, which is the reference, the library's, and ours again."""
-    from glue_samples import small_spiece
-    from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
-
-    from fairseq_adv.data.tokenizers.spiece import MODEL, _charsmap, load_spiece
-
-    with tempfile.TemporaryDirectory() as folder:
-        model = small_spiece(Path(folder), lines, words=8000) / MODEL
-        ours, charsmap = load_spiece(model), _charsmap(model)
-    numbers = range(ours.get_piece_size())
-    pieces = [(ours.id_to_piece(number), ours.get_score(number)) for number in numbers]
-    library: Any = Tokenizer(models.Unigram(pieces, unk_id=ours.unk_id(), byte_fallback=False))
-    library.normalizer = normalizers.Sequence(
-        [normalizers.Precompiled(charsmap), normalizers.Strip(), normalizers.Replace(Regex(" {2,}"), " ")]
-    )
-    library.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
-
-    def encode(rows: Sequence[str]) -> list[list[int]]:
-        found: list[list[int]] = ours.encode(list(rows), out_type=int, num_threads=1)
-        return found
-
-    return encode, lambda rows: [one.ids for one in library.encode_batch_fast(list(rows))], encode
-
-
 def differing(one: Encode, other: Encode, rows: Sequence[str]) -> int:
     return sum(a != b for a, b in zip(one(rows), other(rows)))
 
@@ -96,7 +69,7 @@ def main() -> None:
     strings, lines = odd_strings(options.strings), text[: options.lines]
     print("| | ours differs | the library differs, odd strings | lines | speed of the library/ours |")
     print("|---|---|---|---|---|")
-    sides = {"GPT-2's BPE": gpt2(options.bpe), "SentencePiece": sentencepiece(text[1::2])}
+    sides = {"GPT-2's BPE": gpt2(options.bpe)}
     for name, (ours, library, reference) in sides.items():
         ratios = []
         for _ in range(options.turns):

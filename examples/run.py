@@ -26,18 +26,19 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.cli import find_user_dir
-from fairseq_adv.cli.encoder_folder import check_dictionary, model_args
+from fairseq_adv.cli.encoder_folder import check_dictionary, hugging_face_args, model_args
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import exit_status
 from fairseq_adv.cli.train_command import ON_CPUS
 from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import is_hugging_face
 
 EXAMPLES = Path(__file__).resolve().parent
 ENCODER = "ENCODER_DIR"  # the yamls' placeholder for the encoder's folder
 # Relative paths would break: hydra changes to SAVE_DIR, or in a sweep to the job's own folder, which has its
 # own log.
-PATHS = (("checkpoint", "finetune_from_model"), ("common", "log_file"))
+PATHS = (("checkpoint", "finetune_from_model"), ("model", "hf_model"), ("common", "log_file"))
 # Where a job of a sweep saves; known to hydra only when the job starts.
 OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
 _GLUE = re.compile(r"^  - glue: (\w+)", re.MULTILINE)  # a recipe's task, if none is chosen
@@ -254,16 +255,16 @@ def check_encoder(config: Any, encoder: Path) -> None:
         raise DataError(
             f"{start}: no such file. See examples/glue/README.md for where to get the pre-trained RoBERTa"
         )
-    if "tokenizer_dir" not in config.task:
+    if config.model.get("hf_model") is not None and not (encoder / "config.json").is_file():
+        raise DataError(f"{encoder}/config.json: no such file. Pass the encoder's Hugging Face folder")
+    if "tokenizer_dir" not in config.task or is_hugging_face(encoder):
         return
     if not (encoder / "dict.txt").is_file():
         raise DataError(f"{encoder}/dict.txt: no such file. It comes with the encoder's model.pt")
-    files = set(os.listdir(encoder))
-    if not {"vocab.txt", "spiece.model"} & files and not {"encoder.json", "vocab.bpe"} <= files:
+    if not {"encoder.json", "vocab.bpe"} <= set(os.listdir(encoder)):
         raise DataError(
             f"{encoder}: no tokenizer found. Put GPT-2's encoder.json and vocab.bpe there "
-            "(see examples/glue/README.md for where to get them); for a BERT vocab.txt, "
-            "for an ALBERT spiece.model"
+            "(see examples/glue/README.md for where to get them)"
         )
 
 
@@ -278,7 +279,10 @@ def check_data(task: str, folder: Path, encoder: Path) -> None:
             raise DataError(
                 f"{folder}/input0/dict.txt: no such file. Prepare the data with fairseq-adv prepare glue"
             )
-        check_dictionary(folder, encoder)
+        if is_hugging_face(encoder):
+            hugging_face_args([folder], encoder)  # refuses data that were prepared with another tokenizer
+        else:
+            check_dictionary(folder, encoder)
 
 
 def command(args: argparse.Namespace) -> list[str]:
@@ -297,7 +301,8 @@ def command(args: argparse.Namespace) -> list[str]:
     base = composed(recipe, chosen)
     for key in keys:
         check_key(base, key)
-    starts_at_random = OmegaConf.is_none(base.checkpoint, "finetune_from_model")
+    starts = [base.checkpoint.get("finetune_from_model"), base.model.get("hf_model")]
+    starts_at_random = starts == [None, None]
     if starts_at_random != (args.encoder == "-"):
         what = f"starts from random weights: pass - instead of {args.encoder}"
         what = what if starts_at_random else "starts from a pre-trained encoder: pass its folder instead of -"
@@ -349,7 +354,12 @@ def parser() -> argparse.ArgumentParser:
     add = options.add_argument
     add("recipe", metavar="RECIPE", type=Path, help="a yaml: one of those below, or your own")
     add("data", metavar="DATA", help="data folder, see the recipe's README; several are joined by colons")
-    add("encoder", metavar="ENCODER_DIR", help="folder with model.pt and dict.txt; - for random weights")
+    add(
+        "encoder",
+        metavar="ENCODER_DIR",
+        help="folder with model.pt and dict.txt, or the Hugging Face folder of a recipe "
+        "that trains it as it is; - for random weights",
+    )
     add("save", metavar="SAVE_DIR", help="output folder for checkpoints and logs")
     add("--gpus", type=count, metavar="N", help="divide each update among N GPUs (default: 1)")
     add("--dry-run", action="store_true", help="print the command without running it")

@@ -1,8 +1,8 @@
 """What fairseq needs to know to build and read this project's models.
 
-Importing this module registers the criterions, the tasks, the optimizer, ALBERT and the tokenizers with
-fairseq, and patches how fairseq reads and computes models. Code that reads checkpoints imports it; code that
-trains imports :mod:`fairseq_adv.plugin`, which adds the patches for training.
+Importing this module registers the criterions, the tasks, the optimizer and the encoders with fairseq, and
+patches how fairseq reads and computes models. Code that reads checkpoints imports it; code that trains
+imports :mod:`fairseq_adv.plugin`, which adds the patches for training.
 """
 
 import sys
@@ -13,7 +13,6 @@ from fairseq.models.roberta import RobertaModel
 from fairseq.modules.checkpoint_activations import CheckpointFunction
 
 import fairseq_adv.criterions
-import fairseq_adv.data.tokenizers.registered_bpe
 import fairseq_adv.models
 import fairseq_adv.optim
 import fairseq_adv.tasks  # noqa: F401

@@ -5,7 +5,7 @@
 #
 #   scripts/quickstart.sh                        1500 sentences of movie reviews (fairseq-adv fetch reviews)
 #   scripts/quickstart.sh --glue DIR             a GLUE task folder instead, such as glue_data/RTE
-#   scripts/quickstart.sh --encoder HF_FOLDER    another BERT, RoBERTa or ALBERT folder instead of MiniLM-L6
+#   scripts/quickstart.sh --encoder HF_FOLDER    another encoder's folder instead of MiniLM-L6
 #   scripts/quickstart.sh --out DIR              output folder (default: out/quickstart)
 #   scripts/quickstart.sh --epochs N             training epochs (default: 1; with --glue 4)
 #   scripts/quickstart.sh --seed N               seed of both trainings (default: 1)
@@ -90,15 +90,12 @@ export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
 # If other programs use the same cores, threads that spin while they wait make training several times slower.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 
-convert() {
-    [ -n "$encoder" ] || { encoder=$out/minilm-hf && fairseq-adv fetch minilm "$encoder"; } || return
-    fairseq-adv convert "$encoder" "$out/encoder-$name"
-}
-step "2/6 the encoder: a pre-trained BERT as a fairseq checkpoint" convert
+fetch() { [ -n "$encoder" ] || { encoder=$out/minilm && fairseq-adv fetch minilm "$encoder"; }; }
+step "2/6 the encoder: ${encoder:-MiniLM-L6, a small pre-trained BERT}" fetch
 
 prepare() {
     if [ -n "$glue" ]; then
-        fairseq-adv prepare glue "$glue" "$task" "$data" --encoder "$out/encoder-$name"
+        fairseq-adv prepare glue "$glue" "$task" "$data" --encoder "$encoder"
         return
     fi
     # No text has a line break, and the rows' order is that of a hash: the first ones are a random sample.
@@ -106,7 +103,7 @@ prepare() {
         head -n 1501 "$out/reviews/train.csv" >"$out/train.csv" &&
         head -n 513 "$out/reviews/test.csv" >"$out/test.csv" &&
         fairseq-adv prepare classification "$out/train.csv" --valid "$out/reviews/valid.csv" \
-            --test "$out/test.csv" --text text --label label --encoder "$out/encoder-$name" "$data"
+            --test "$out/test.csv" --text text --label label --encoder "$encoder" "$data"
 }
 step "3/6 the text: labelled sentences, tokenised and binarised" prepare
 
@@ -115,7 +112,7 @@ train() {
     local run=$runs/$1-seed$seed
     shift
     [ ! -f "$run/done" ] || return 0
-    fairseq-adv train "$data" --encoder "$out/encoder-$name" --save-dir "$run" --lr 1e-4 \
+    fairseq-adv train "$data" --encoder "$encoder" --save-dir "$run" --lr 1e-4 \
         --max-epoch "$epochs" --seed "$seed" --precision "$precision" "$@" && touch "$run/done"
 }
 train_step() {

@@ -17,7 +17,7 @@ say() { printf '== %s\n' "$*"; }
 extras='[test]'
 case "${1:-}" in
     '') ;;
-    --no-test) extras='[plots]' ;;
+    --no-test) extras='[hf,plots]' ;;
     -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) die "unknown option '$1' (see $0 --help)" ;;
 esac

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from io import BytesIO
 from pathlib import Path
 from typing import Any, Sequence
+
+from hf_encoders import save_tokenizer
+from support import write_encoder
 
 MNLI_TEST = (
     "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
@@ -203,7 +205,7 @@ def small_bpe(folder: Path) -> Path:
 
 
 def small_wordpiece(folder: Path) -> Path:
-    """A WordPiece vocabulary of the awkward sentences; writes vocab.txt and a converted dict.txt.
+    """A BERT's tokenizer of the awkward sentences, as it is kept beside data.
 
     As tokenizers' trainer makes one, which breaks ties in another way in each process: the most frequent pair
     of pieces becomes one, again and again.
@@ -225,26 +227,13 @@ def small_wordpiece(folder: Path) -> Path:
             for k in range(len(parts) - 2, -1, -1):
                 if (parts[k], parts[k + 1]) == pair:
                     parts[k : k + 2] = pieces[-1:]
-    write(folder / "vocab.txt", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces])
-    write(folder / "dict.txt", [f"{piece} 1" for piece in pieces])
-    return folder
+    return write_encoder(folder, pieces)
 
 
-def small_spiece(folder: Path, texts: Sequence[str] = (), words: int = 300, **options: object) -> Path:
-    """Trains a unigram model in the layout of ALBERT's; writes spiece.model and a converted dict.txt."""
-    import sentencepiece
-
-    specials = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "pad_piece": "<pad>"}
-    model, lines = BytesIO(), [line for line in texts or AWKWARD * 3 if line.strip()]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=model, vocab_size=words, hard_vocab_limit=False,
-        control_symbols=["[CLS]", "[SEP]", "[MASK]"], num_threads=1, minloglevel=2,
-        **{**specials, **options},
-    )  # fmt: skip
+def small_unigram(folder: Path) -> Path:
+    """A SentencePiece tokenizer's files, as those of a DeBERTa-v3."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "spiece.model").write_bytes(model.getvalue())
-    loaded = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
-    pieces = [loaded.id_to_piece(number) for number in range(loaded.get_piece_size())]
-    specials_of_fairseq = ("<pad>", "[CLS]", "[SEP]", "<unk>", "[MASK]")
-    write(folder / "dict.txt", [f"{piece} 1" for piece in pieces if piece not in specials_of_fairseq])
+    save_tokenizer(folder, "deberta-v3", texts=[text for text in AWKWARD if text.strip()])
+    size = len(json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))["model"]["vocab"])
+    (folder / "config.json").write_text(json.dumps({"vocab_size": size}))
     return folder

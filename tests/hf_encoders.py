@@ -64,6 +64,16 @@ SELDOM: dict[str, tuple[str, dict[str, Any]]] = {  # tested only where they are 
             "dropout": 0.0, "attention_dropout": 0.0, "summary_first_dropout": 0.0,
         },
     ),
+    "camembert": ("camembert", {"max_position_embeddings": 42, "type_vocab_size": 1}),
+    "distilbert": (
+        "distilbert",
+        {
+            "intermediate_size": None, "hidden_dropout_prob": None, "attention_probs_dropout_prob": None,
+            "hidden_dim": 24, "dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0,
+        },
+    ),
+    "ernie": ("ernie", {}),
+    "mpnet": ("mpnet", {"max_position_embeddings": 42}),
     "convbert": (
         "convbert", {"embedding_size": 16, "head_ratio": 2, "conv_kernel_size": 3, "num_groups": 1},
     ),
@@ -105,13 +115,20 @@ def save_encoder(folder: Path, kind: str, words: Sequence[str] | None = None, **
     return model
 
 
-def save_tokenizer(folder: Path, kind: str, words: Sequence[str] | None = None) -> None:
-    """Writes tokenizer.json and tokenizer_config.json."""
+def save_tokenizer(
+    folder: Path, kind: str, words: Sequence[str] | None = None, texts: Sequence[str] = TEXT
+) -> None:
+    """Writes tokenizer.json and tokenizer_config.json.
+
+    Args:
+        words: as in :func:`save_encoder`.
+        texts: what it learns from, if there are no words.
+    """
     from tokenizers import processors
 
-    as_bert = kind in ("bert", "electra", "mobilebert", "modernbert", "albert", "deberta-v3", "xlm")
+    as_bert = kind not in ("roberta", "xlm-roberta", "camembert", "mpnet", "deberta", "convbert")
     names = _WORDPIECE if as_bert else _ROBERTA
-    engine = _trained(kind, names) if words is None else _given(words, names, as_bert)
+    engine = _trained(kind, names, texts) if words is None else _given(words, names, as_bert)
     pad, unk, cls, sep, mask = names if as_bert else (names[1], names[3], names[0], names[2], names[4])
     between = sep if as_bert else f"{sep} {sep}"
     engine.post_processor = processors.TemplateProcessing(
@@ -139,11 +156,11 @@ def _given(words: Sequence[str], names: Sequence[str], as_bert: bool) -> Any:
     return engine
 
 
-def _trained(kind: str, names: Sequence[str]) -> Any:
+def _trained(kind: str, names: Sequence[str], texts: Sequence[str]) -> Any:
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
     special = list(names)
-    if kind in ("bert", "electra", "mobilebert"):
+    if kind in ("bert", "electra", "ernie", "distilbert", "mobilebert"):
         engine = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         engine.normalizer, engine.pre_tokenizer = (
             normalizers.BertNormalizer(),
@@ -163,7 +180,7 @@ def _trained(kind: str, names: Sequence[str]) -> Any:
         engine.decoder = decoders.Metaspace()
         unknown = next(name for name in names if "unk" in name.lower())
         trainer = trainers.UnigramTrainer(vocab_size=150, special_tokens=special, unk_token=unknown)
-    engine.train_from_iterator(TEXT * 5, trainer)
+    engine.train_from_iterator([*texts] * 5, trainer)
     return engine
 
 
@@ -184,8 +201,8 @@ def hf_args(
     classes = {"classes": 3, "regression": 1}.get(objective, 2)
     args = train_args(data[objective], save, method, *words, task=task, classes=classes)
     args = of_transformers(args, encoder)
-    tokenizer = [] if task in ("sentence_prediction", "masked_lm") else ["--tokenizer-dir", str(encoder)]
-    return [*args, *tokenizer]
+    has_none = task in ("sentence_prediction", "text_classification", "masked_lm")
+    return [*args, *([] if has_none else ["--tokenizer-dir", str(encoder)])]
 
 
 def hf_run(data: dict[str, Path], encoder: Path, objective: str, method: str, *words: str) -> SimpleNamespace:

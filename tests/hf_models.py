@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import sentencepiece
 import torch
-from fairseq.data import Dictionary
 
 SENTENCES = [
     "No.",
@@ -23,17 +21,13 @@ SENTENCES = [
     "It's fine, I suppose.",
 ]
 
-BERT_SPECIALS = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
-
 
 def bert_vocabulary() -> list[str]:
-    """A WordPiece vocabulary: specials scattered, letters, words, and tokens that are hard for dict.txt."""
-    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + list("0123456789.,;:?'-é")
-    odd = ["\u2028", "\u00a0", "a b", "", "#fairseq:overwrite", "中", "##ñ", "\u200b", "1"]
+    """A WordPiece vocabulary: specials, letters and some words."""
+    letters = [chr(c) for c in range(ord("a"), ord("z") + 1)] + list("0123456789.,;:?'-")
     words = ["the", "film", "##ing", "and", "was", "##s", "this", "never", "##er"]
-    tokens = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *words, *odd]
-    tokens += ["##" + letter for letter in letters]
-    return list(dict.fromkeys(tokens))
+    tokens = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *words]
+    return list(dict.fromkeys([*tokens, *("##" + letter for letter in letters)]))
 
 
 def sizes(vocabulary: int, **other: Any) -> dict[str, Any]:
@@ -62,22 +56,26 @@ def randomise(model: torch.nn.Module) -> None:
 
 
 def save_bert(folder: Path, head: bool = False, **config: Any) -> Any:
-    """Writes a random BERT (config, model.safetensors, vocab.txt) and returns it in eval mode."""
+    """Writes a random BERT (config, model.safetensors, tokenizer.json) and returns it in eval mode."""
+    from tokenizers import BertWordPieceTokenizer
     from transformers import BertConfig, BertForMaskedLM, BertModel
 
-    tokens = bert_vocabulary()
+    tokens = {token: row for row, token in enumerate(bert_vocabulary())}
     options = BertConfig(**sizes(len(tokens), type_vocab_size=2, **config))
     model = BertForMaskedLM(options) if head else BertModel(options)
     randomise(model)
     model.eval().save_pretrained(folder)
-    (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens), encoding="utf-8")
+    BertWordPieceTokenizer(tokens).save(str(folder / "tokenizer.json"))
+    names = {f"{role}_token": f"[{role.upper()}]" for role in ("pad", "unk", "cls", "sep", "mask")}
+    config_file = folder / "tokenizer_config.json"
+    config_file.write_text(json.dumps({**names, "tokenizer_class": "PreTrainedTokenizerFast"}))
     return model
 
 
-def save_roberta(folder: Path, **config: Any) -> Any:
+def save_roberta(folder: Path, head: bool = True, **config: Any) -> Any:
     """Writes a random RoBERTa with a byte-level BPE trained on the sentences; returns it in eval mode."""
     from tokenizers import ByteLevelBPETokenizer
-    from transformers import RobertaConfig, RobertaForMaskedLM
+    from transformers import RobertaConfig, RobertaForMaskedLM, RobertaModel
 
     trainer = ByteLevelBPETokenizer()
     trainer.train_from_iterator(SENTENCES, vocab_size=330, min_frequency=1, show_progress=False)
@@ -94,51 +92,11 @@ def save_roberta(folder: Path, **config: Any) -> Any:
         "type_vocab_size": 1,
         "layer_norm_eps": 1e-5,
     }
-    model = RobertaForMaskedLM(RobertaConfig(**sizes(len(tokens), **special, **config)))
+    options = RobertaConfig(**sizes(len(tokens), **{**special, **config}))
+    model = RobertaForMaskedLM(options) if head else RobertaModel(options)
     randomise(model)
     model.eval().save_pretrained(folder)
     return model
-
-
-def save_albert(folder: Path, head: bool = True, **config: Any) -> Any:
-    """Writes a random ALBERT with a SentencePiece model trained on the sentences; returns it in eval mode."""
-    from glue_samples import small_spiece
-    from transformers import AlbertConfig, AlbertForMaskedLM, AlbertModel
-
-    small_spiece(folder, [*SENTENCES * 3, "exactly the next text"], 120)
-    (folder / "dict.txt").unlink()  # a converted encoder's
-    tokens = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model")).get_piece_size()
-    more = {"embedding_size": 10, "num_hidden_layers": 3, "pad_token_id": 0, "type_vocab_size": 2}
-    options = AlbertConfig(**{**sizes(tokens), **more, **config})
-    model = AlbertForMaskedLM(options) if head else AlbertModel(options)
-    randomise(model)
-    model.eval().save_pretrained(folder)
-    return model
-
-
-def bert_batch(vocab: Path) -> tuple[torch.Tensor, torch.Tensor, list[list[str]]]:
-    """The sentences as one padded batch: source ids and mask, both (sentences, longest), and the tokens."""
-    from tokenizers import BertWordPieceTokenizer
-
-    tokenizer = BertWordPieceTokenizer(str(vocab))
-    tokenizer.enable_padding(pad_id=tokenizer.token_to_id("[PAD]"))
-    rows = tokenizer.encode_batch(SENTENCES)
-    ids = torch.tensor([row.ids for row in rows])
-    return ids, torch.tensor([row.attention_mask for row in rows]), [row.tokens for row in rows]
-
-
-def fairseq_ids(dictionary: Dictionary, tokens: list[list[str]], specials: dict[str, str]) -> torch.Tensor:
-    """The tokens' ids in fairseq's dictionary; a token that it lacks is an error of the test."""
-    words = [[specials.get(token, token) for token in row] for row in tokens]
-    assert all(word in dictionary for row in words for word in row)
-    return torch.tensor([[dictionary.index(word) for word in row] for row in words])
-
-
-def set_epsilon(model: torch.nn.Module, epsilon: float) -> None:
-    """Gives every LayerNorm of ``model`` another epsilon."""
-    for module in model.modules():
-        if isinstance(module, torch.nn.LayerNorm):
-            module.eps = epsilon
 
 
 def differences(theirs: Any, ours: Any, mask: torch.Tensor) -> list[float]:

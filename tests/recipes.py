@@ -15,6 +15,7 @@ from typing import Any
 from corpus_shards import pretraining_args, write_shards
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.initialize import add_defaults
+from hf_encoders import save_encoder
 from omegaconf import OmegaConf
 from support import (
     PLUGIN,
@@ -50,6 +51,7 @@ RECIPES = {
     "bert_base": "alum/config/pretrain/bert_base.yaml",
 }
 CLASSES = ("glue", "albert", "flooding", "finetune")
+AS_THEY_ARE = {"albert": "albert", "flooding": "bert"}  # recipes of transformers' encoders
 AT_TOKENS = {"squad": "span_qa", "ner": "tagging"}
 PRETRAINING = ("roberta_base", "roberta_large", "bert_base")
 # A model and a run that a CPU ends in a second.
@@ -138,19 +140,21 @@ def tiny_data(folder: Path, name: str, classes: int = 2) -> str:
 
 def tiny_encoder(folder: Path, name: str) -> Path:
     """ENCODER_DIR for a recipe: model.pt and dict.txt, for some tasks a tokeniser; untrained."""
+    if name in AS_THEY_ARE:
+        save_encoder(folder / "hf", AS_THEY_ARE[name], VOCABULARY)
+        return folder / "hf"
     data = tiny_data(folder / "data", name)
     first = Path(data.split(":")[0])
     if name in PRETRAINING:
         args = pretraining_args(Path(data), folder / "unused", "masked_lm", "--no-save-optimizer-state")
     elif name in CLASSES:
-        arch = ["--arch", "albert_base"] if name == "albert" else []
-        args = train_args(Path(data), None, "sentence_prediction", "--no-save-optimizer-state", *arch)
+        args = train_args(Path(data), None, "sentence_prediction", "--no-save-optimizer-state")
         first /= "input0"
     else:
         task = AT_TOKENS.get(name, "commonsense_qa")
         args = train_args(Path(data), None, "standard", "--no-save-optimizer-state", task=task)
     build(args).trainer.save_checkpoint(str(folder / "model.pt"), {})
-    for file in ("dict.txt", "vocab.txt"):
+    for file in ("dict.txt", "tokenizer.json", "hf_vocabulary.json"):
         if (first / file).is_file():
             shutil.copy(first / file, folder)
     return folder

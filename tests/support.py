@@ -87,11 +87,22 @@ def _write(prefix: Path, rows: list[list[int]], vocabulary: int) -> None:
 
 
 def write_encoder(folder: Path, words: Sequence[str] = (*VOCABULARY, *"qa:_?.", "he", "it")) -> Path:
-    """The files of a WordPiece tokenizer of these words, as an encoder's folder holds them."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """The files of a BERT's tokenizer of these words, as they are kept beside data.
+
+    A word's id in fairseq's dictionary is 4 + its place among ``words``.
+    """
+    from tokenizers import BertWordPieceTokenizer
+
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    (folder / "vocab.txt").write_text("".join(f"{word}\n" for word in [*special, *words]), encoding="utf-8")
-    (folder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words), encoding="utf-8")
+    tokens = [*special, *words]
+    folder.mkdir(parents=True, exist_ok=True)
+    engine = BertWordPieceTokenizer({token: number for number, token in enumerate(tokens)})
+    engine.save(str(folder / "tokenizer.json"))
+    about = {
+        "words": len(tokens), "separators": 1,
+        "special": {"<s>": 2, "<pad>": 0, "</s>": 3, "<unk>": 1, "<mask>": 4},
+    }  # fmt: skip
+    (folder / "hf_vocabulary.json").write_text(json.dumps(about))
     return folder
 
 

@@ -241,6 +241,6 @@ def test_set_up_does_nothing_while_nothing_changed(environment: dict[str, str], 
 
 
 def test_set_up_adds_the_test_tools_where_they_are_missing(environment: dict[str, str]) -> None:
-    stamp(environment, "[plots]")
+    stamp(environment, "[hf,plots]")
     assert set_up("--no-test", **environment).returncode == 0
     assert set_up(**environment).returncode == 2

@@ -238,7 +238,7 @@ class Worker:
             "--out", f"{cell.name}/{name}", "--json",
         ]  # fmt: skip
         if name == "textfooler":  # most reviews are shorter than its window
-            words += ["--similarity-encoder", "converted", "--check-short-texts"]
+            words += ["--similarity-encoder", "minilm", "--check-short-texts"]
             words += ["--neighbours", str(self.data / NEIGHBOURS)]
         return words
 
@@ -369,8 +369,6 @@ def fetch(out: Path) -> None:
     with FileLock(out / "fetch.lock"):
         if not (out / "minilm").is_dir():
             run_verb("fetch", "minilm", out / "minilm")
-        if not (out / "converted" / "model.pt").is_file():  # TextFooler's measure of similarity
-            run_verb("convert", out / "minilm", out / "converted")
         if not (out / REVIEWS).is_dir():
             run_verb("fetch", "reviews", out / REVIEWS)
     for name, about in GRID["encoders"].items():

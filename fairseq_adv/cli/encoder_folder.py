@@ -18,7 +18,7 @@ from .data_folder import read_symbols
 
 _SIZES = (
     "--arch", "--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim",
-    "--encoder-attention-heads", "--max-positions", "--activation-fn", "--encoder-input-dim",
+    "--encoder-attention-heads", "--max-positions", "--activation-fn",
 )  # fmt: skip
 _FLAGS = ("--untie-weights-roberta",)
 # Kinds that count positions from their padding token's row, which is 1: they never use the first two rows.

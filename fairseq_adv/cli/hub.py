@@ -21,7 +21,7 @@ reviews and tweets as products.csv and tweets.csv. Each mean rating comes from a
 Gilbert, ICWSM 2014).
 
 Examples:
-  fairseq-adv fetch minilm out/minilm-hf
+  fairseq-adv fetch minilm out/minilm
   fairseq-adv fetch reviews out/reviews
   fairseq-adv fetch reviews out/reviews --from vaderSentiment-3.3.2.tar.gz
 """
@@ -54,27 +54,17 @@ def fetch(args: argparse.Namespace) -> None:
 
 
 CONVERT = """\
-Converts a BERT, RoBERTa or ALBERT from a Hugging Face folder into a fairseq checkpoint and dictionary.
+Converts a RoBERTa from a Hugging Face folder into a fairseq checkpoint and dictionary, for pre-training with
+fairseq (--task masked_lm, ALUM) and for fairseq's from_pretrained. To fine-tune it, or any other encoder, no
+conversion is needed: pass its folder as --encoder to fairseq-adv prepare and train.
 
 Train from it:
   fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
 
-Load a BERT:
-  import fairseq_adv.plugin
-  from fairseq.models.roberta import RobertaModel
-  model = RobertaModel.from_pretrained("OUT", "model.pt", bpe="wordpiece",
-                                       bpe_wordpiece_vocab="OUT/vocab.txt")
-  model.extract_features(model.encode("A text."))
-
-Load a RoBERTa:
+Load it:
   from fairseq.models.roberta import RobertaModel
   model = RobertaModel.from_pretrained("OUT", "model.pt", bpe="gpt2", gpt2_encoder_json="OUT/encoder.json",
                                        gpt2_vocab_bpe="OUT/vocab.bpe")
-  model.extract_features(model.encode("A text."))
-
-Load an ALBERT:
-  from fairseq_adv.models.albert import AlbertModel
-  model = AlbertModel.from_pretrained("OUT", bpe_albert_model="OUT/spiece.model")
   model.extract_features(model.encode("A text."))
 
 fairseq-adv export converts this checkpoint, or one trained from it, back to Hugging Face.
@@ -104,10 +94,10 @@ EXPORT = """\
 Exports a trained checkpoint to a Hugging Face folder: model, tokenizer, class names, model card.
 
 Results in transformers match those of the checkpoint in fairseq. Supported: classification, regression,
-multiple choice, tagging, question answering and masked LM, with BERT, RoBERTa and ALBERT encoders. The
-weights keep the checkpoint's precision: fp32, also after training in autocast (--amp), or fp16 or bf16 if it
-was trained with --fp16 or --bf16. --precision bf16 halves the files; transformers then computes in bf16, and
-its results match up to bf16's rounding.
+multiple choice, tagging, question answering and masked LM, with fairseq's RoBERTa or an encoder that was
+trained as it is. The weights keep the checkpoint's precision: fp32, also after training in autocast (--amp),
+or fp16 or bf16 if it was trained with --fp16 or --bf16. --precision bf16 halves the files; transformers then
+computes in bf16, and its results match up to bf16's rounding.
 
 Examples:
   fairseq-adv export run/checkpoint_best.pt my-model

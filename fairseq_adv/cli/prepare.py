@@ -172,7 +172,6 @@ Examples:
   fairseq-adv prepare glue glue_data RTE RTE-bin --encoder my_encoder
   fairseq-adv prepare glue glue_data ALL bins --encoder-json encoder.json --vocab-bpe vocab.bpe \\
       --srcdict dict.txt
-  fairseq-adv prepare glue glue_data SST-2 SST-2-bin --wordpiece-vocab vocab.txt --srcdict dict.txt
 """
 
 
@@ -186,7 +185,7 @@ def glue_options(parser: VerbParser) -> None:
         help="CoLA, SST-2, MRPC, STS-B, QQP, MNLI, QNLI, RTE, WNLI, AX, or ALL for every task in GLUE_DIR",
     )
     add("out", type=Path, metavar="OUT", help="output folder; with ALL it gets a folder <TASK>-bin per task")
-    add_tokenizer(parser, choice=True)
+    add_tokenizer(parser)
     add_shared(add, "--max-line-mb", "--overwrite")
 
 

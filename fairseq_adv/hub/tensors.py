@@ -1,18 +1,16 @@
-"""An encoder's tensors in Hugging Face's layout and in fairseq's (for ALBERT: ours), in both directions.
+"""A RoBERTa's tensors in Hugging Face's layout and in fairseq's, in both directions.
 
-Differences other than names (from transformers' ``modeling_bert.py`` and ``modeling_albert.py``, and fairseq
-0.12.2's ``transformer_encoder.py``):
+Differences other than names (from transformers' ``modeling_roberta.py`` and fairseq 0.12.2's
+``transformer_encoder.py``):
 
 - the rows of the word embeddings and of the masked-LM bias follow the vocabulary, whose order differs;
-- fairseq numbers positions from ``padding_idx + 1`` = 2, so its table has two more rows than BERT's;
-- fairseq has no segment embedding: a conversion adds row 0 (segment A) to every position's row, for segment B
-  too, and an export has zeros for both;
+- both number positions from the padding token's row + 1, which in fairseq is always 2;
+- fairseq has no segment embedding: a conversion adds row 0 to every position's row, and an export has zeros;
 - both masked-LM heads are dense, activation, LayerNorm, and the word embeddings with a bias; RoBERTa's uses
   gelu whatever the encoder uses;
 - fairseq's classification head is dense, tanh, and a linear layer on ``<s>``: RoBERTa's ``classifier``, and
-  in other models ``pooler`` and ``classifier``; the head for tags and spans is one linear layer in both;
-- LayerNorm's epsilon is not a tensor: it is 1e-12 in BERT and stays fairseq's 1e-5 (in our ALBERT 1e-9), also
-  in an export, since the encoder was trained that way.
+  for multiple choice ``pooler`` and ``classifier``; the head for tags and spans is one linear layer in both;
+- LayerNorm's epsilon is not a tensor: it stays fairseq's 1e-5, also in an export.
 
 The word embeddings are not rescaled: the size of an adversarial perturbation is relative to them.
 """
@@ -29,7 +27,7 @@ from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.extra_weights import COPIES
-from fairseq_adv.hub.families import FIRST_POSITION, PROJECTION, ROBERTA, Family, Sizes, layer_shape
+from fairseq_adv.hub.model_config import FIRST_POSITION, Sizes
 from fairseq_adv.hub.trained_checkpoint import AT_TOKENS, CHOICES, MASKED_LM, SPANS, Trained
 
 _ENCODER = "encoder.sentence_encoder."
@@ -37,13 +35,23 @@ _LM_HEAD = "encoder.lm_head."
 _MAX_PROBLEMS = 5  # that a message lists: a wrong number of layers makes hundreds
 # Hugging Face's name of a module -> (fairseq's, the shape of its weight); the bias has one number a row.
 _Modules = Dict[str, Tuple[str, Tuple[int, ...]]]
+_PREFIX = "roberta."  # of the encoder's tensors if a head is saved with them
+_LAYER = {  # a layer's modules: Hugging Face's names -> fairseq's
+    "attention.self.query": "self_attn.q_proj",
+    "attention.self.key": "self_attn.k_proj",
+    "attention.self.value": "self_attn.v_proj",
+    "attention.output.dense": "self_attn.out_proj",
+    "attention.output.LayerNorm": "self_attn_layer_norm",
+    "intermediate.dense": "fc1",
+    "output.dense": "fc2",
+    "output.LayerNorm": "final_layer_norm",
+}
+_HEAD_BIAS, _DECODER = "lm_head.bias", "lm_head.decoder"
 # Prefix of a tensor's name in Hugging Face's layout -> why a conversion leaves it out.
 _LEFT_OUT = {
     "embeddings.position_ids": "a buffer of numbers, not a weight",
     "embeddings.token_type_ids": "a buffer of numbers, not a weight",
     "pooler.": "fairseq's classification head has its own dense layer, newly initialised at fine-tuning",
-    "cls.seq_relationship.": "next-sentence head; fairseq has none",
-    "sop_classifier.": "sentence-order head; fairseq has none",
     "classifier.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
     "qa_outputs.": "head of a fine-tuned task; only the encoder and the masked-LM head are converted",
 }
@@ -57,7 +65,7 @@ class Converted:
         model: fairseq's names -> float32 tensors, for ``RobertaModel.load_state_dict``; without
             ``encoder.lm_head.*`` if ``has_head`` is false.
         has_head: whether the source has a masked-LM head.
-        classifier: a RoBERTa's head for classes of texts, or for numbers, by fairseq's names in a head; empty
+        classifier: the head for classes of texts, or for numbers, by fairseq's names in a head; empty
             if it has none.
         left_out: source tensor -> why it was left out.
     """
@@ -106,30 +114,28 @@ class _Source:
             raise DataError(start + between.join([*self.problems[:_MAX_PROBLEMS], *more]))
 
 
-def _encoder_modules(family: Family, sizes: Sizes) -> _Modules:
-    modules: _Modules = {"embeddings.LayerNorm": (_ENCODER + "layernorm_embedding", (sizes.input_width,))}
-    if family.shared:
-        modules[PROJECTION[0]] = (_ENCODER + PROJECTION[1], (sizes.width, sizes.input_width))
-    for layer in range(sizes.stored):
-        for theirs, ours in family.modules.items():
+def _encoder_modules(sizes: Sizes) -> _Modules:
+    modules: _Modules = {"embeddings.LayerNorm": (_ENCODER + "layernorm_embedding", (sizes.width,))}
+    wide = {"fc1": (sizes.inner_width, sizes.width), "fc2": (sizes.width, sizes.inner_width)}
+    for layer in range(sizes.layers):
+        for theirs, ours in _LAYER.items():
+            square = (sizes.width,) if ours.endswith("layer_norm") else (sizes.width, sizes.width)
             name = f"{_ENCODER}layers.{layer}.{ours}"
-            modules[family.layer.format(layer) + theirs] = (name, layer_shape(ours, sizes))
+            modules[f"encoder.layer.{layer}.{theirs}"] = (name, wide.get(ours, square))
     return modules
 
 
-def _lm_head_modules(family: Family, sizes: Sizes) -> _Modules:
+def _lm_head_modules(sizes: Sizes) -> _Modules:
     return {
-        family.head_dense: (_LM_HEAD + "dense", (sizes.input_width, sizes.width)),
-        family.head_norm: (_LM_HEAD + "layer_norm", (sizes.input_width,)),
+        "lm_head.dense": (_LM_HEAD + "dense", (sizes.width, sizes.width)),
+        "lm_head.layer_norm": (_LM_HEAD + "layer_norm", (sizes.width,)),
     }
 
 
 # ---- from Hugging Face
 
 
-def to_fairseq(
-    tensors: Mapping[str, Tensor], path: Path, family: Family, sizes: Sizes, rows: Sequence[int]
-) -> Converted:
+def to_fairseq(tensors: Mapping[str, Tensor], path: Path, sizes: Sizes, rows: Sequence[int]) -> Converted:
     """Renames and rearranges a source's tensors.
 
     Args:
@@ -140,28 +146,28 @@ def to_fairseq(
     Raises:
         DataError: tensors are missing, unknown or have the wrong shape; all are listed.
     """
-    source = _Source({_short(name, family): value.float() for name, value in tensors.items()})
+    source = _Source({_short(name): value.float() for name, value in tensors.items()})
     order = torch.tensor(rows, dtype=torch.long)
-    words = source.take("embeddings.word_embeddings.weight", (sizes.vocabulary, sizes.input_width))
+    words = source.take("embeddings.word_embeddings.weight", (sizes.vocabulary, sizes.width))
     model = {
         _ENCODER + "version": torch.tensor([3.0]),
         _ENCODER + "embed_tokens.weight": words[order],
         _ENCODER + "embed_positions.weight": _positions(source, sizes),
     }
-    modules = _encoder_modules(family, sizes)
+    modules = _encoder_modules(sizes)
     left_out: dict[str, str] = {}
-    has_head = f"{family.head_dense}.weight" in source.left
+    has_head = "lm_head.dense.weight" in source.left
     if has_head:
-        modules.update(_lm_head_modules(family, sizes))
+        modules.update(_lm_head_modules(sizes))
     for theirs, (ours, shape) in modules.items():
         for kind, tensor in source.take_module(theirs, shape).items():
             model[f"{ours}.{kind}"] = tensor
     if has_head:
-        model.update(_lm_head_output(source, family, sizes, order, model[_ENCODER + "embed_tokens.weight"]))
-        for name in (family.head_bias, f"{family.head_decoder}.bias", f"{family.head_decoder}.weight"):
+        model.update(_lm_head_output(source, sizes, order, model[_ENCODER + "embed_tokens.weight"]))
+        for name in (_HEAD_BIAS, f"{_DECODER}.bias", f"{_DECODER}.weight"):
             if source.left.pop(name, None) is not None:
                 left_out[name] = "tied to another tensor, or unused"
-    classifier = _classifier(source, family, sizes)
+    classifier = _classifier(source, sizes)
     for name, tensor in sorted(source.left.items()):
         reason = next((why for start, why in _LEFT_OUT.items() if name.startswith(start)), None)
         if reason is None:
@@ -172,10 +178,10 @@ def to_fairseq(
     return Converted(model, has_head, classifier, left_out)
 
 
-def _classifier(source: _Source, family: Family, sizes: Sizes) -> dict[str, Tensor]:
-    """The head for classes of texts, which is fairseq's in a RoBERTa."""
+def _classifier(source: _Source, sizes: Sizes) -> dict[str, Tensor]:
+    """The head for classes of texts."""
     output, width = source.left.get("classifier.out_proj.weight"), sizes.width
-    if family is not ROBERTA or output is None or output.dim() != 2:
+    if output is None or output.dim() != 2:
         return {}
     shapes = {"dense": (width, width), "out_proj": (len(output), width)}
     return {
@@ -185,11 +191,11 @@ def _classifier(source: _Source, family: Family, sizes: Sizes) -> dict[str, Tens
     }
 
 
-def _short(name: str, family: Family) -> str:
-    """A tensor's name without the family's prefix; checkpoints converted from TensorFlow call LayerNorm's
+def _short(name: str) -> str:
+    """A tensor's name without the prefix; checkpoints converted from TensorFlow call LayerNorm's
     tensors gamma and beta.
     """
-    short = name[len(family.prefix) :] if name.startswith(family.prefix) else name
+    short = name[len(_PREFIX) :] if name.startswith(_PREFIX) else name
     if short.endswith((".gamma", ".beta")):
         short = short.replace(".gamma", ".weight").replace(".beta", ".bias")
     return short
@@ -197,27 +203,25 @@ def _short(name: str, family: Family) -> str:
 
 def _positions(source: _Source, sizes: Sizes) -> Tensor:
     """fairseq's position table, (positions + 2, width): segment A folded in, rows 0 and 1 zero."""
-    table = source.take("embeddings.position_embeddings.weight", (sizes.position_rows, sizes.input_width))
+    table = source.take("embeddings.position_embeddings.weight", (sizes.position_rows, sizes.width))
     real = table[sizes.first_position :]
     if sizes.segment_rows:
-        shape = (sizes.segment_rows, sizes.input_width)
+        shape = (sizes.segment_rows, sizes.width)
         real = real + source.take("embeddings.token_type_embeddings.weight", shape)[:1]
-    return torch.cat([torch.zeros(FIRST_POSITION, sizes.input_width), real])
+    return torch.cat([torch.zeros(FIRST_POSITION, sizes.width), real])
 
 
-def _lm_head_output(
-    source: _Source, family: Family, sizes: Sizes, order: Tensor, words: Tensor
-) -> dict[str, Tensor]:
+def _lm_head_output(source: _Source, sizes: Sizes, order: Tensor, words: Tensor) -> dict[str, Tensor]:
     """The masked-LM head's output matrix and bias."""
     # As in transformers: if tied (the default), the decoder is the word embeddings with the head's own bias,
     # whatever else the file contains; if untied, the decoder's tensors are used.
-    names = [family.head_bias, f"{family.head_decoder}.bias"]
+    names = [_HEAD_BIAS, f"{_DECODER}.bias"]
     name = next((n for n in (names if sizes.tied else reversed(names)) if n in source.left), names[0])
     bias = source.take(name, (sizes.vocabulary,))[order]
     if sizes.tied:
         # The same tensor under two names: it is stored once, like fairseq's tied weights.
         return {_LM_HEAD + "bias": bias, _LM_HEAD + "weight": words}
-    output = source.take(f"{family.head_decoder}.weight", (sizes.vocabulary, sizes.input_width))
+    output = source.take(f"{_DECODER}.weight", (sizes.vocabulary, sizes.width))
     return {_LM_HEAD + "bias": bias, _LM_HEAD + "weight": output[order]}
 
 
@@ -225,9 +229,8 @@ def _lm_head_output(
 
 
 def to_hugging_face(
-    tensors: Mapping[str, Tensor], trained: Trained, sizes: Sizes, family: Family,
-    rows: Sequence[int], path: Path,
-) -> dict[str, Tensor]:  # fmt: skip
+    tensors: Mapping[str, Tensor], trained: Trained, sizes: Sizes, rows: Sequence[int], path: Path
+) -> dict[str, Tensor]:
     """The contents of ``model.safetensors``, in the dtypes of ``tensors``.
 
     Args:
@@ -246,27 +249,28 @@ def to_hugging_face(
         table = source.take(name, (sizes.vocabulary, *shape))
         return torch.empty_like(table).index_copy_(0, places, table)
 
-    skipped = 0 if family.positions_skip_pad else FIRST_POSITION
-    shape = (sizes.position_rows + skipped, sizes.input_width)
-    words = take_table(_ENCODER + "embed_tokens.weight", sizes.input_width)
-    segments = words.new_zeros(sizes.segment_rows, sizes.input_width)
-    embeddings = f"{family.prefix}embeddings."
+    shape = (sizes.position_rows - sizes.first_position + FIRST_POSITION, sizes.width)
+    positions = source.take(_ENCODER + "embed_positions.weight", shape)
+    unused = positions.new_zeros(max(0, sizes.first_position - FIRST_POSITION), sizes.width)
+    words = take_table(_ENCODER + "embed_tokens.weight", sizes.width)
+    segments = words.new_zeros(sizes.segment_rows, sizes.width)
+    embeddings = f"{_PREFIX}embeddings."
     found = {
         f"{embeddings}word_embeddings.weight": words,
-        f"{embeddings}position_embeddings.weight": source.take(_ENCODER + "embed_positions.weight", shape)[
-            skipped:
+        f"{embeddings}position_embeddings.weight": torch.cat([unused, positions])[
+            -sizes.position_rows :
         ].clone(),
         f"{embeddings}token_type_embeddings.weight": segments,
     }
-    modules = {family.prefix + theirs: ours for theirs, ours in _encoder_modules(family, sizes).items()}
-    for theirs, (ours, weight_shape) in {**modules, **_head_modules(trained, sizes, family)}.items():
+    modules = {_PREFIX + theirs: ours for theirs, ours in _encoder_modules(sizes).items()}
+    for theirs, (ours, weight_shape) in {**modules, **_head_modules(trained, sizes)}.items():
         for kind, tensor in source.take_module(ours, weight_shape).items():
             found[f"{theirs}.{kind}"] = tensor
     if trained.kind == MASKED_LM:
-        found[family.head_bias] = take_table(_LM_HEAD + "bias")
+        found[_HEAD_BIAS] = take_table(_LM_HEAD + "bias")
         if not sizes.tied:
-            found[f"{family.head_decoder}.weight"] = take_table(_LM_HEAD + "weight", sizes.input_width)
-            found[f"{family.head_decoder}.bias"] = found[family.head_bias].clone()
+            found[f"{_DECODER}.weight"] = take_table(_LM_HEAD + "weight", sizes.width)
+            found[f"{_DECODER}.bias"] = found[_HEAD_BIAS].clone()
     for name, tensor in source.left.items():
         if not name.startswith((_LM_HEAD, "classification_heads.")):  # other heads
             source.problems.append(f"unknown: {name} {tuple(tensor.shape)}")
@@ -274,17 +278,17 @@ def to_hugging_face(
     return found
 
 
-def _head_modules(trained: Trained, sizes: Sizes, family: Family) -> _Modules:
+def _head_modules(trained: Trained, sizes: Sizes) -> _Modules:
     if trained.kind == MASKED_LM:
-        return _lm_head_modules(family, sizes)
+        return _lm_head_modules(sizes)
     head = f"classification_heads.{trained.head}."
     dense = (head + "dense", (sizes.width, sizes.width))
     output = (head + "out_proj", (trained.outputs, sizes.width))
     if trained.kind in AT_TOKENS:
         return {"qa_outputs" if trained.kind == SPANS else "classifier": output}
-    if family is ROBERTA and trained.kind != CHOICES:
-        return {"classifier.dense": dense, "classifier.out_proj": output}
-    return {f"{family.prefix}{family.pooler}": dense, "classifier": output}
+    if trained.kind == CHOICES:
+        return {f"{_PREFIX}pooler.dense": dense, "classifier": output}
+    return {"classifier.dense": dense, "classifier.out_proj": output}
 
 
 def _unused(name: str) -> bool:

@@ -18,7 +18,6 @@ import torch
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.hub.families import ALBERT, BERT
 from fairseq_adv_compat import checkpoints
 
 CLASSES, REGRESSION, CHOICES, MASKED_LM = "classes", "regression", "multiple choice", "masked LM"
@@ -48,12 +47,12 @@ CLASS_SUFFIX = {
 
 # fairseq's architectures with RoBERTa's layout; their functions only fill in defaults.
 _ARCHITECTURES = ("roberta", "roberta_base", "roberta_large", "roberta_prenorm", "xlm")
-_ALBERTS = ("albert_base", "albert_large", "albert_xlarge", "albert_xxlarge")
 HF_ENCODER = "hf_encoder"
 _HEADS = "classification_heads."
 
 # Option -> (the values that transformers' models support, a description of other values).
 _NEEDED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "activation_fn": (("gelu", "relu"), "another activation"),
     "encoder_normalize_before": ((False,), "LayerNorm before each layer"),
     "layernorm_embedding": ((True,), "no LayerNorm after the embeddings"),
     "no_scale_embedding": ((True,), "scaled embeddings"),
@@ -184,11 +183,6 @@ class Trained:
         """Whether the model is one of transformers' own."""
         return bool(self.model["_name"] == HF_ENCODER)
 
-    @property
-    def is_albert(self) -> bool:
-        """Whether all layers share one layer's weights."""
-        return self.model["_name"] in _ALBERTS
-
 
 def trained_for(state: TrainedState) -> Trained:
     """Determines what a checkpoint was trained for."""
@@ -205,9 +199,7 @@ def trained_for(state: TrainedState) -> Trained:
     if _arch(state) == HF_ENCODER:
         return _trained_encoder(state, kind)
     model = _model_options(state)
-    activations = (ALBERT if model["_name"] in _ALBERTS else BERT).activations
-    known = {"activation_fn": (tuple(activations.values()), "another activation")}
-    _check_options(state, model, {**known, **_NEEDED})
+    _check_options(state, model, _NEEDED)
     head, outputs = None, 0
     if kind != MASKED_LM:
         if kind not in AT_TOKENS:
@@ -238,11 +230,10 @@ def _model_options(state: TrainedState) -> dict[str, Any]:
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
     name = _arch(state)
-    known = (*_ARCHITECTURES, *_ALBERTS)
-    if name not in known:
+    if name not in _ARCHITECTURES:
         raise DataError(
             f"{state.path}: its model is {name!r}; only these architectures can be exported: "
-            f"{', '.join((*known, HF_ENCODER))}"
+            f"{', '.join((*_ARCHITECTURES, HF_ENCODER))}"
         )
     options = argparse.Namespace(**{**state.model, "_name": name})
     ARCH_CONFIG_REGISTRY[name](options)

@@ -7,7 +7,7 @@ append.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,14 @@ from fairseq_adv.data.tokenizers.special_tokens import (
     special_tokens,
     unusual_names,
 )
-from fairseq_adv.data.tokenizers.spiece import MODEL, load_spiece, spiece_engine, spiece_settings
-from fairseq_adv.data.tokenizers.wordpiece import (
-    engine_of_words,
-    read_fast_tokenizer,
-    read_words,
-    wordpiece_config,
-    wordpiece_options,
-)
-from fairseq_adv.hub.tokenizer_checks import check_added, check_byte_level, check_wordpiece
 
 END_OF_TEXT = "<|endoftext|>"
+# What str.splitlines splits at; the multiple-choice tasks replace it with a space.
+LINE_BREAKS = "\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]"
+# What str.strip removes, in Oniguruma's syntax.
+AROUND = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"
+_OF_TASKS = ({"Regex": LINE_BREAKS}, {"Regex": AROUND})  # an export's normaliser does what our tasks do
+_OF_MERGES = ("dropout", "ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,6 @@ class Vocabulary:
     symbols: tuple[str, ...]  # the words of ``dict.txt``, one per line
     # for each fairseq index (specials, ``symbols``, mask) the row in the source's embedding table
     rows: tuple[int, ...]
-    bpe: str  # fairseq's name for the tokenizer (``wordpiece``, ``gpt2``, ``albert``)
     files: dict[str, bytes]  # the tokenizer's files: name -> content
     # what ``conversion.json`` records about the tokenizer
     about: dict[str, Any] = field(default_factory=dict)
@@ -49,47 +45,6 @@ class Vocabulary:
     def dict_txt(self) -> str:
         """Returns the text of ``dict.txt``: each symbol with the count 1."""
         return "".join(f"{symbol} 1\n" for symbol in self.symbols)
-
-
-def wordpiece_vocabulary(folder: Path) -> Vocabulary:
-    """The WordPiece vocabulary of a BERT, from ``vocab.txt``, else from ``tokenizer.json``.
-
-    The result's files are ``vocab.txt`` (one token per line, in the source's order), ``tokenizer.json`` with
-    the source's normaliser and pre-tokenizer, and ``tokenizer_config.json`` with the settings.
-    """
-    fast = read_fast_tokenizer(folder, "WordPiece")
-    check_wordpiece(folder, fast)
-    source = folder / "vocab.txt"
-    if source.is_file():
-        ranks = read_words(source)
-    elif fast:
-        source = folder / "tokenizer.json"
-        ranks = dict(fast["model"]["vocab"])
-    else:
-        raise DataError(f"{folder}: needs vocab.txt, or a tokenizer.json of type WordPiece")
-    tokens = _tokens_in_order(folder, "wordpiece", ranks, fast, source)
-    engine = engine_of_words({token: row for row, token in enumerate(tokens)}, source)
-    files = {
-        "vocab.txt": "".join(f"{token}\n" for token in tokens).encode("utf-8"),
-        "tokenizer.json": engine.to_str().encode("utf-8"),
-    }
-    settings = wordpiece_config(wordpiece_options(engine))
-    return _vocabulary(folder, "wordpiece", tokens, source, files, settings, settings)
-
-
-def spiece_vocabulary(folder: Path) -> Vocabulary:
-    """The SentencePiece vocabulary of an ALBERT, from ``spiece.model``.
-
-    The result's files are that file and a ``tokenizer_config.json`` with the normalisation settings.
-    """
-    source, settings = folder / MODEL, spiece_settings(folder)
-    spiece_engine(source, settings)  # checks the whole file
-    loaded = load_spiece(source)
-    ranks = {loaded.id_to_piece(row): row for row in range(loaded.get_piece_size())}
-    fast = read_fast_tokenizer(folder, "Unigram")
-    tokens = _tokens_in_order(folder, "albert", ranks, fast, source)
-    files = {MODEL: source.read_bytes()}
-    return _vocabulary(folder, "albert", tokens, source, files, settings, settings)
 
 
 def byte_level_vocabulary(folder: Path) -> Vocabulary:
@@ -102,7 +57,7 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
 
     The result's files are ``encoder.json`` and ``vocab.bpe`` for fairseq's ``--bpe gpt2``.
     """
-    fast = read_fast_tokenizer(folder, "BPE")
+    fast = _read_fast_tokenizer(folder)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         source = folder / "vocab.json"
         ranks: dict[str, Any] = json_object(source)
@@ -115,15 +70,19 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
         ]
     else:
         raise DataError(f"{folder}: needs vocab.json and merges.txt, or a tokenizer.json of type BPE")
-    check_byte_level(folder, fast)
-    tokens = _tokens_in_order(folder, "gpt2", ranks, fast, source)
+    _check_byte_level(folder, fast)
+    tokens = _tokens_in_order(folder, ranks, fast, source)
     encoder = gpt2_numbers(merges)
     _check_belonging(encoder, ranks, source)
     words = {token: str(number) for token, number in encoder.items()}
     bpe = "#version: 0.2\n" + "".join(f"{left} {right}\n" for left, right in merges)
     # fairseq opens encoder.json with the system's default encoding, so it is written in ASCII, like GPT-2's.
     files = {"encoder.json": json.dumps(encoder).encode("ascii"), "vocab.bpe": bpe.encode("utf-8")}
-    return _vocabulary(folder, "gpt2", tokens, source, files, {}, {"merges": len(merges)}, words)
+    if config := unusual_names(folder):
+        files["tokenizer_config.json"] = write_json(config)
+    specials = special_tokens(folder)
+    symbols, rows = _order_for_fairseq(tokens, specials, source, words)
+    return Vocabulary(symbols, rows, files, {"specials": specials, "merges": len(merges)})
 
 
 def gpt2_numbers(merges: list[tuple[str, str]]) -> dict[str, int]:
@@ -168,20 +127,8 @@ def _check_belonging(encoder: dict[str, int], ranks: dict[str, Any], source: Pat
         raise DataError(f"{source}: has none of the 256 byte tokens; only byte-level BPE is supported")
 
 
-def _vocabulary(
-    folder: Path, kind: str, tokens: Sequence[str], source: Path, files: dict[str, bytes],
-    settings: Mapping[str, Any], about: Mapping[str, Any], words: dict[str, str] | None = None,
-) -> Vocabulary:  # fmt: skip
-    specials = special_tokens(folder, kind)
-    symbols, rows = order_for_fairseq(tokens, specials, source, words)
-    config = {**settings, **unusual_names(folder, kind)}
-    if config or kind != "gpt2":
-        files["tokenizer_config.json"] = write_json(config)
-    return Vocabulary(symbols, rows, kind, files, {"specials": specials, **about})
-
-
-def order_for_fairseq(
-    tokens: Sequence[str], specials: dict[str, str], source: Path, words: dict[str, str] | None = None
+def _order_for_fairseq(
+    tokens: Sequence[str], specials: dict[str, str], source: Path, words: dict[str, str]
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Returns (words of ``dict.txt``, source row per fairseq index).
 
@@ -190,7 +137,7 @@ def order_for_fairseq(
 
     Args:
         specials: fairseq's five special symbols -> the source's tokens for them.
-        words: token -> its word in ``dict.txt``, if they differ.
+        words: token -> its number, its word in ``dict.txt``; a token without one is its own word.
     """
     row_of = {token: row for row, token in enumerate(tokens)}
     if len(row_of) != len(tokens):
@@ -207,7 +154,7 @@ def order_for_fairseq(
         raise DataError(f"{source}: one token cannot have two special roles: {specials}")
     taken = {row_of[token] for token in specials.values()}
     rest = [row for row in range(len(tokens)) if row not in taken]
-    symbols = [_word(tokens[row], row, words or {}) for row in rest]
+    symbols = [_word(tokens[row], row, words) for row in rest]
     _check_symbols(symbols, rest, source)
     first = [row_of[specials[symbol]] for symbol in FAIRSEQ_FIRST]
     return tuple(symbols), (*first, *rest, row_of[specials[FAIRSEQ_MASK]])
@@ -228,9 +175,7 @@ def _check_symbols(symbols: Sequence[str], rows: Sequence[int], source: Path) ->
             raise DataError(f"{source}: row {row} would be {symbol!r} in dict.txt, which is already {other}")
 
 
-def _tokens_in_order(
-    folder: Path, kind: str, ranks: dict[str, Any], fast: dict[str, Any], source: Path
-) -> list[str]:
+def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], source: Path) -> list[str]:
     """The tokens of the rows 0, 1, 2, …, including those that were added after training.
 
     Args:
@@ -238,7 +183,7 @@ def _tokens_in_order(
         fast: the contents of ``tokenizer.json``, or empty.
     """
     added = _added(folder, fast)
-    check_added(folder, kind, fast, added)
+    _check_added(folder, fast, added)
     vocabulary = {**added, **ranks}
     by_row = {row: token for token, row in vocabulary.items()}
     if len(by_row) != len(vocabulary) or set(by_row) != set(range(len(by_row))):
@@ -254,6 +199,54 @@ def _added(folder: Path, fast: dict[str, Any]) -> dict[str, Any]:
     if (folder / "added_tokens.json").is_file():
         added.update(json_object(folder / "added_tokens.json"))
     return added
+
+
+# ---- refusals of a tokenizer that gives other tokens than fairseq's of its vocabulary
+
+
+def _read_fast_tokenizer(folder: Path) -> dict[str, Any]:
+    """``tokenizer.json`` of the folder if it is a BPE, else an empty dict."""
+    path = folder / "tokenizer.json"
+    fast = json_object(path) if path.is_file() else {}
+    for name in ("model", "normalizer", "pre_tokenizer"):
+        if not isinstance(fast.get(name), (dict, type(None))):
+            raise DataError(
+                f"{path}: {name} is not in transformers' format (an object). Download the file again."
+            )
+    return fast if (fast.get("model") or {}).get("type") == "BPE" else {}
+
+
+def _check_byte_level(folder: Path, fast: Mapping[str, Any]) -> None:
+    """Raises DataError unless this is GPT-2's tokenizer, which fairseq's ``--bpe gpt2`` is."""
+    path = folder / "tokenizer_config.json"
+    if path.is_file() and json_object(path).get("add_prefix_space"):
+        _refuse(folder, path.name, "add_prefix_space is true")
+    normalizer, splitter = fast.get("normalizer") or {}, fast.get("pre_tokenizer") or {}
+    steps = normalizer.get("normalizers", [normalizer] if normalizer else [])
+    if any(step.get("pattern") not in _OF_TASKS for step in steps):
+        _refuse(folder, "tokenizer.json", "it has a normalizer")
+    plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    if fast and {key: splitter.get(key, key == "use_regex") for key in plain} != plain:
+        _refuse(folder, "tokenizer.json", "its pre_tokenizer is not ByteLevel without a space before a text")
+    odd = [key for key in _OF_MERGES if fast.get("model", {}).get(key)]
+    if odd:
+        _refuse(folder, "tokenizer.json", f"its model has {odd[0]}")
+
+
+def _check_added(folder: Path, fast: Mapping[str, Any], added: Iterable[str]) -> None:
+    """Raises DataError if other tokens than special ones were added: fairseq finds none in a text."""
+    special = {token["content"] for token in fast.get("added_tokens", []) if token.get("special")}
+    special.update(special_tokens(folder).values())
+    found = [token for token in added if token not in special and not token.startswith("madeupword")]
+    if found:
+        _refuse(folder, "tokenizer.json", f"{found[0]!r:.40} was added and is found in texts as a whole")
+
+
+def _refuse(folder: Path, name: str, difference: str) -> None:
+    raise DataError(
+        f"{folder / name}: {difference}, so fairseq's tokenizer would give other tokens. Train the folder as "
+        f"it is: --encoder {folder}"
+    )
 
 
 def write_json(value: dict[str, Any]) -> bytes:

@@ -1,5 +1,5 @@
 """Encoders that fairseq lacks. Importing this package registers them."""
 
-from fairseq_adv.models import albert, hf_encoder
+from fairseq_adv.models import hf_encoder
 
-__all__ = ["albert", "hf_encoder"]
+__all__ = ["hf_encoder"]

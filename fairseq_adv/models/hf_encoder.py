@@ -10,7 +10,7 @@ holds is run: there is no ``trust_remote_code``, and ``auto_map`` and the like a
 
 from __future__ import annotations
 
-from argparse import ArgumentParser
+from argparse import ArgumentParser, Namespace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,20 @@ class HFEncoderModel(BaseFairseqModel):
             OmegaConf.set_struct(args, True)
         return model
 
+    @classmethod
+    def from_folder(cls, folder: Path, dictionary: Any, masked_lm: bool) -> HFEncoderModel:
+        """The encoder of a folder for evaluation, alone or with its masked-LM head.
+
+        Args:
+            dictionary: of the folder's tokenizer, with ``<mask>``.
+        """
+        description, tensors = theirs.read(folder)
+        args = Namespace(hf_model=str(folder), hf_encoder=description)
+        base_architecture(args)
+        model = cls(args, dictionary, "MaskedLM" if masked_lm else "Model", tensors)
+        model.eval()
+        return model
+
     def register_classification_head(
         self, name: str, num_classes: int | None = None, scores_choices: bool = False, **unused: Any
     ) -> None:
@@ -192,6 +206,13 @@ class HFEncoderModel(BaseFairseqModel):
         """Whether the model predicts masked words."""
         return theirs.has_masked_lm_head(self.hf)
 
+    @property
+    def has_trained_masked_lm_head(self) -> bool:
+        """Whether the folder that the model was built from has the head."""
+        encoder = f"{self.hf.base_model_prefix}."
+        head = [name for name in self.hf.state_dict() if not name.startswith(encoder)]
+        return self.has_masked_lm_head and any(name in (self._tensors or {}) for name in head)
+
     def class_axes(self) -> dict[str, int]:
         """See :func:`fairseq_adv.models.class_axes.class_axes`."""
         return {f"hf.{name}": axis for name, axis in theirs.class_axes(self._config, self._head).items()}
@@ -223,6 +244,8 @@ class HFEncoderModel(BaseFairseqModel):
         if self.args.checkpoint_activations:
             self.hf.gradient_checkpointing_enable({"use_reentrant": False})
         theirs.encoder_parts(self.hf)  # refuses one without word embeddings
+        again = self.args.checkpoint_activations  # the backward pass runs layers again, outside a context
+        self.first_token_modules = None if again else theirs.first_token_modules(self.hf)
 
 
 def _check_dictionary(dictionary: Any, description: dict[str, Any]) -> None:

@@ -13,14 +13,15 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.hf_folder import read_config, read_weights
 from fairseq_adv.data.tokenizers.hf_tokenizer import check_special, check_words, special_ids, vocabulary_rows
 from fairseq_adv.perturbation import EncoderParts
 from fairseq_adv.perturbation.host_copies import known_places
@@ -47,9 +48,23 @@ _DROPOUTS = {  # fairseq's option -> transformers' names for it
     ),
 }  # fmt: skip
 _WITHOUT_LAYERS = ("xlm", "flaubert", "squeezebert")
+_OF_BERT = ("bert", "camembert", "electra", "ernie", "roberta", "xlm-roberta")
+# Where a layer may go on with the first token alone: the modules after its attention, by the kind of encoder.
+_AFTER_ATTENTION = {
+    **dict.fromkeys((*_OF_BERT, "deberta", "deberta-v2"), ("attention.output",)),
+    "distilbert": ("sa_layer_norm",),
+    "mpnet": ("intermediate", "output"),
+}
 _SPECIAL_IDS = {
     "pad_token_id": 1, "bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2,
 }  # fmt: skip
+
+
+class FirstTokenModules(NamedTuple):
+    """Of a last layer: the projection of its queries, if it may be cut, and what follows its attention."""
+
+    query: nn.Module | None
+    after_attention: list[nn.Module]
 
 
 def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
@@ -58,8 +73,6 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
     Raises:
         DataError: a file is missing or invalid, or the encoder can't be used.
     """
-    from fairseq_adv.hub.hf_folder import read_config, read_weights
-
     where = folder / "config.json"
     config = _plain(read_config(folder), str(where))
     words = config["vocab_size"]
@@ -403,6 +416,43 @@ def states_at(encoder: nn.Module, chosen: Tensor | None) -> Iterator[None]:
         return output
 
     with encoder.register_forward_hook(choose):
+        yield
+
+
+def first_token_modules(model: Any) -> FirstTokenModules | None:
+    """What :func:`at_first_token` needs of a model; ``None`` if its last layer can't be cut: it also runs
+    earlier, is of another kind, or the head reads more than the first token.
+    """
+    config, layers = model.config, _layers(model.base_model)
+    names = _AFTER_ATTENTION.get(config.model_type)
+    reads_first = type(model).__name__.endswith(("ForSequenceClassification", "ForMultipleChoice"))
+    if names is None or not reads_first or getattr(config, "summary_type", "first") != "first":
+        return None
+    query = layers[-1].get_submodule("attention.self.query") if config.model_type in _OF_BERT else None
+    return FirstTokenModules(query, [layers[-1].get_submodule(name) for name in names])
+
+
+@contextmanager
+def at_first_token(modules: FirstTokenModules) -> Iterator[None]:
+    """In this context the last layer computes the first token's state alone, and returns (rows, 1, dim)."""
+
+    def first(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(one[:, :1] if isinstance(one, Tensor) else one for one in inputs)
+
+    def ask_once(module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        tokens.append(inputs[0].size(1))
+        return first(module, inputs)
+
+    def ask_as_often(module: nn.Module, inputs: Any, output: Tensor) -> Tensor:
+        return output.expand(-1, tokens.pop(), -1)  # the attention's code wants as many queries as keys
+
+    tokens: list[int] = []
+    with ExitStack() as hooks:
+        for module in modules.after_attention:
+            hooks.enter_context(module.register_forward_pre_hook(first))
+        if modules.query is not None:
+            hooks.enter_context(modules.query.register_forward_pre_hook(ask_once))
+            hooks.enter_context(modules.query.register_forward_hook(ask_as_often))
         yield
 
 

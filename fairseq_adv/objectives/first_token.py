@@ -1,9 +1,10 @@
 """Computes the last Transformer layer for ``<s>`` only, if the classification head reads nothing else.
 
-The head of fairseq's RoBERTa uses the features of the first token. For these, the last layer needs the keys
-and values of all tokens, but the query, the feed-forward network and the layer norms only of the first one,
-which saves 5/6 of its matrix products. Scores and gradients are the same up to rounding. The layer draws
-dropout masks for one token, so with dropout a run is not bitwise identical to one with fairseq's whole layer.
+The heads of fairseq's RoBERTa and of transformers' encoders use the features of the first token. For these,
+the last layer needs the keys and values of all tokens, but the query, the feed-forward network and the layer
+norms only of the first one, which saves 5/6 of its matrix products. Scores and gradients are the same up to
+rounding. The layer draws dropout masks for one token, so with dropout a run is not bitwise identical to one
+with the whole layer.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from weakref import WeakKeyDictionary
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from fairseq_adv.models.hf_encoder import HFEncoderModel
+from fairseq_adv.models.transformers_models import FirstTokenModules, at_first_token
 from fairseq_adv.perturbation import find_layers
 
 
@@ -27,7 +30,7 @@ class _Last(NamedTuple):
     add: Callable[[Tensor, Tensor], Tensor]
 
 
-_last_layers: WeakKeyDictionary[nn.Module, _Last | None] = WeakKeyDictionary()
+_last_layers: WeakKeyDictionary[nn.Module, _Last | FirstTokenModules | None] = WeakKeyDictionary()
 
 
 def first_token_context(task: Any) -> Callable[[nn.Module], ContextManager[None]]:
@@ -45,15 +48,20 @@ def first_token_context(task: Any) -> Callable[[nn.Module], ContextManager[None]
 def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
     """A forward pass in this context returns the features of the first token only, (rows, 1, dim).
 
-    It has no effect in evaluation, in a model whose layers are not fairseq's, in one whose last layer is also
-    an earlier one (ALBERT), or with activation checkpointing, whose backward pass runs the layer again
-    outside the context.
+    It has no effect in evaluation, in a model whose layers are neither fairseq's nor of the kinds of
+    transformers' that can be cut (BERT, RoBERTa, ELECTRA, DeBERTa, DistilBERT, MPNet and their like), in one
+    whose last layer is also an earlier one (ALBERT), or with activation checkpointing, whose backward pass
+    runs the layer again outside the context.
     """
     if model not in _last_layers:
         _last_layers[model] = _find_last_layer(model)
     last = _last_layers[model]
     if last is None or not model.training:
         yield
+        return
+    if isinstance(last, FirstTokenModules):
+        with at_first_token(last):
+            yield
         return
     # Replaced on the instances; the classes keep their methods.
     last.layer.self_attn.forward, last.layer.residual_connection = last.attend, last.add
@@ -63,7 +71,10 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
         del last.layer.self_attn.forward, last.layer.residual_connection
 
 
-def _find_last_layer(model: nn.Module) -> _Last | None:
+def _find_last_layer(model: nn.Module) -> _Last | FirstTokenModules | None:
+    for module in model.modules():
+        if isinstance(module, HFEncoderModel):
+            return module.first_token_modules
     try:
         *others, layer = find_layers(model)
     except ValueError:

@@ -37,8 +37,8 @@ class MultipleChoiceConfig(TokenizerTaskConfig):
     tokenizer_dir: Optional[str] = field(
         default=None,
         metadata={
-            "help": "a Hugging Face folder, or one with the encoder's dict.txt and vocab.txt (WordPiece), "
-            "encoder.json and vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the first data folder"
+            "help": "a Hugging Face folder, or one with the encoder's dict.txt, encoder.json and vocab.bpe "
+            "(GPT-2 BPE); default: the first data folder"
         },
     )
     sampling_weights: Optional[str] = field(

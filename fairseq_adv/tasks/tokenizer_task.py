@@ -25,8 +25,8 @@ class TokenizerTaskConfig(FairseqDataclass):
     tokenizer_dir: Optional[str] = field(
         default=None,
         metadata={
-            "help": "a Hugging Face folder, or one with the encoder's dict.txt and vocab.txt (WordPiece), "
-            "encoder.json and vocab.bpe (GPT-2 BPE), or spiece.model (ALBERT); default: the data folder"
+            "help": "a Hugging Face folder, or one with the encoder's dict.txt, encoder.json and vocab.bpe "
+            "(GPT-2 BPE); default: the data folder"
         },
     )
     max_positions: int = field(

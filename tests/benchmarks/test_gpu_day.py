@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-from support import run_command, slow
+from support import run_command, slow, write_encoder
 
 ORDER = [
     "tests", "peers-base-bf16", "peers-base-fp16", "profile", "modes-single", "peers-base-compile",
@@ -181,12 +180,7 @@ def carried(repo: Path, folder: Path) -> Path:
                     wheel.write(file, inside)
     words = [*"abcdefghijklmnopqrstuvwxyz", *(f"##{letter}" for letter in "abcdefghijklmnopqrstuvwxyz")]
     encoder = folder / "texts" / "encoder"
-    encoder.mkdir(parents=True)
-    (encoder / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n"
-    )
-    (encoder / "dict.txt").write_text("".join(f"{word} 1\n" for word in words))
-    (encoder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True}))
+    write_encoder(encoder, words)
     (folder / "texts" / "reviews.txt").write_text(
         "positive good film\nnegative bad\npositive a joy\nnegative no\n"
     )

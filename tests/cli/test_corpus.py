@@ -116,8 +116,7 @@ def test_the_workers_do_not_change_the_bytes(tmp_path: Path, capfd: pytest.Captu
     found = []
     for workers, shards in ((1, 4), (3, 4), (1, 1)):
         out = tmp_path / f"{workers}-{shards}"
-        files = ["--wordpiece-vocab", encoder / "vocab.txt", "--srcdict", encoder / "dict.txt"]
-        assert run(text, out, "--shards", shards, "--workers", workers, *files) == 0
+        assert run(text, out, "--shards", shards, "--workers", workers, "--encoder", encoder) == 0
         folders = [out / f"shard{i}" for i in range(shards)]
         found.append((split_bytes(folders), row_lengths(folders)))
     assert found[0] == found[1] == found[2]

@@ -10,7 +10,7 @@ from support import CommandMain, write_encoder, write_task
 
 from fairseq_adv.cli.encoder_folder import model_args
 
-GOOD = "--arch albert_base --encoder-layers 6 --encoder-input-dim 128 --untie-weights-roberta\n"
+GOOD = "--arch roberta_base --encoder-layers 6 --encoder-embed-dim 128 --untie-weights-roberta\n"
 
 
 def test_sizes_are_taken(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_the_table_names_options_that_there_are() -> None:
     for part, _, given, config_class in all_defaults():
         there[part] |= {*given, *getattr(config_class, "__dataclass_fields__", ())}
     parser = argparse.ArgumentParser()
-    ARCH_MODEL_REGISTRY["albert_base"].add_args(parser)
+    ARCH_MODEL_REGISTRY["roberta_base"].add_args(parser)
     there["model"] |= {action.dest for action in parser._actions}
     for field in FairseqConfig.__dataclass_fields__.values():
         there["common"] |= set(getattr(field.default, "__dataclass_fields__", ()))

@@ -24,7 +24,6 @@ import torch
 from fairseq.data import iterators
 from fairseq.data.data_utils import batch_by_size
 from fairseq.tasks import TASK_REGISTRY
-from glue_samples import small_spiece
 from hf_encoders import save_encoder
 from omegaconf import OmegaConf
 from support import (
@@ -451,7 +450,7 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     """It is the printed command's; it can be continued, and not by a run with other options."""
     shutil.copytree(data, tmp_path / "bin")
     (tmp_path / "bin" / "tokenizer").mkdir()
-    (tmp_path / "bin" / "tokenizer" / "vocab.txt").write_text("[PAD]\n")
+    (tmp_path / "bin" / "tokenizer" / "tokenizer.json").write_text("[PAD]\n")
     (tmp_path / "bin" / "tokenizer" / "notes.txt").symlink_to(encoder / "model_args.txt")
     (tmp_path / "bin" / "tokenizer" / "notes").mkdir()
     save = tmp_path / "new" / "save"
@@ -459,8 +458,8 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     done = verb(*words)
     assert done.returncode == 0, done.stderr[-3000:]
     assert len(read_metrics(save).of("valid")) == 3
-    assert [path.name for path in (save / "tokenizer").iterdir()] == ["vocab.txt"]
-    assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
+    assert [path.name for path in (save / "tokenizer").iterdir()] == ["tokenizer.json"]
+    assert (save / "tokenizer" / "tokenizer.json").read_text() == "[PAD]\n"
     log = (save / "train.log").read_text()
     printed = shlex.split(verb(*words, "--dry-run").stdout)
     assert printed[0] == "fairseq-train" and f" | {shlex.join(printed)}" in log.splitlines()[0]
@@ -481,14 +480,14 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     assert again.returncode == 0 and "resuming after update 6\n" in again.stdout
     assert "with --max-epoch: 3 -> 4; --total-num-update: 6.0 -> 8.0" in again.stdout
     before = (save / "checkpoint_last.pt").read_bytes()
-    (tmp_path / "bin" / "tokenizer" / "vocab.txt").write_text("[UNK]\n")
+    (tmp_path / "bin" / "tokenizer" / "tokenizer.json").write_text("[UNK]\n")
     other = verb(*words, "--adv-steps", "2", "--max-epoch", "5")
     assert other.returncode == 2 and other.stderr.splitlines()[-1].startswith(
         f"error: {save}/checkpoint_last.pt"
     )
     assert "(--adv-steps: 3 -> 2)" in other.stderr and "Traceback" not in other.stderr + other.stdout
     assert (save / "checkpoint_last.pt").read_bytes() == before
-    assert (save / "tokenizer" / "vocab.txt").read_text() == "[PAD]\n"
+    assert (save / "tokenizer" / "tokenizer.json").read_text() == "[PAD]\n"
 
 
 def test_a_run_that_is_refused_leaves_the_tokenizer_of_the_one_at_work(
@@ -497,12 +496,12 @@ def test_a_run_that_is_refused_leaves_the_tokenizer_of_the_one_at_work(
     """Before its first checkpoint nothing else tells that there is one."""
     for folder in (shutil.copytree(data, tmp_path / "bin"), tmp_path / "save"):
         (folder / "tokenizer").mkdir(parents=True)
-        (folder / "tokenizer" / "vocab.txt").write_text(f"{folder.name}\n")
+        (folder / "tokenizer" / "tokenizer.json").write_text(f"{folder.name}\n")
     with open(tmp_path / "save" / ".running", "w") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         done = verb(tmp_path / "bin", "--encoder", encoder, "--save-dir", tmp_path / "save", *QUICK)
     assert done.returncode == 2 and "another run is writing its checkpoints there" in done.stderr
-    assert (tmp_path / "save" / "tokenizer" / "vocab.txt").read_text() == "save\n"
+    assert (tmp_path / "save" / "tokenizer" / "tokenizer.json").read_text() == "save\n"
 
 
 @pytest.mark.timing
@@ -735,14 +734,9 @@ def test_fairseq_train_makes_the_logs_folder(data: Path, tmp_path: Path) -> None
     assert re.search('"train_num_updates": "1"', log.read_text())
 
 
-@pytest.mark.parametrize("kind", ["spiece", "hugging face"])
-def test_the_encoders_tokenizer_is_kept(tmp_path: Path, kind: str) -> None:
-    """With its options, and its vocabulary: predict reads the copy without the encoder."""
-    if kind == "spiece":
-        small_spiece(tmp_path / "encoder")
-        (tmp_path / "encoder" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    else:
-        save_encoder(tmp_path / "encoder", "bert")
+def test_the_tokenizer_of_a_hugging_face_folder_is_kept(tmp_path: Path) -> None:
+    """With its vocabulary, which is in config.json there: predict reads the copy without it."""
+    save_encoder(tmp_path / "encoder", "bert")
     encoder = str(tmp_path / "encoder")
     words = ["--task", "tagging", "--tokenizer-dir", encoder, "--save-dir", str(tmp_path / "out")]
     _save_tokenizer(tmp_path, TrainOptions(words))
@@ -764,7 +758,7 @@ def test_tags_are_trained_and_answered(tmp_path: Path) -> None:
     found = options_of(data, None, *given, "--batch-size", "4", "--max-epoch", "2")
     expected = {"--task": "tagging", "--best-checkpoint-metric": "f1", "--total-num-update": "6"}
     assert expected.items() <= found.items()
-    assert (tmp_path / "out" / "tokenizer" / "vocab.txt").is_file()
+    assert (tmp_path / "out" / "tokenizer" / "tokenizer.json").is_file()
 
 
 def test_what_follows_pre_training_names_the_architecture_or_the_encoder(tmp_path: Path) -> None:

@@ -129,14 +129,8 @@ def test_the_accordance_is_measured_in_it(folders: dict[str, Path]) -> None:
     assert 0 < abs(found[0].cosine["all"] - full.cosine["all"]) < 0.02
 
 
-ALBERT = ["--arch", "albert_base", "--encoder-input-dim", "16"]
-
-
-@pytest.mark.parametrize("words", [[], ALBERT], ids=["roberta", "albert"])  # a converted BERT is a RoBERTa
 @pytest.mark.parametrize("method", ["freelb", "alum_vat"])
-def test_a_delta_of_1e_5_arrives_at_the_layer_norm_in_fp32(
-    folders: dict[str, Path], method: str, words: list[str]
-) -> None:
+def test_a_delta_of_1e_5_arrives_at_the_layer_norm_in_fp32(folders: dict[str, Path], method: str) -> None:
     """The layer norm's input, less that of a clean pass, is delta to fp32's rounding of their sum: embeddings
     of .15 are 1.5e-8 apart. bf16's are 1e-3 apart: delta would be gone.
     """
@@ -144,7 +138,7 @@ def test_a_delta_of_1e_5_arrives_at_the_layer_norm_in_fp32(
         "freelb": [*STEPS, "--adv-lr", "0", "--adv-init-mag", "0.0001"],
         "alum_vat": ["--vat-init-std", "1e-5", "--vat-epsilon", "1e-5", "--vat-steps", "1"],
     }[method]
-    run = run_of(folders, "classes", method, *words, *sizes, "--amp")
+    run = run_of(folders, "classes", method, *sizes, "--amp")
     encoder = run.model.encoder.sentence_encoder
     with torch.no_grad():
         encoder.embed_tokens.weight.copy_(torch.randn(encoder.embed_tokens.weight.shape) * 0.15)

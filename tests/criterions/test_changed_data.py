@@ -166,7 +166,7 @@ CASES: list[tuple[Callable[[Path], Path], str, Change, list[str]]] = [
     (write_corpus, "masked_lm", swapped("dict.txt"), [WORDS]),
     (write_questions, "commonsense_qa", more("train.jsonl"), [TRAIN]),
     (write_questions, "commonsense_qa", swapped("dict.txt"), [WORDS]),
-    (write_questions, "arc_retrieval", swapped("vocab.txt", 6, 7), [WORDS]),
+    (write_questions, "arc_retrieval", replaced("tokenizer.json", '"w1": ', '"v1": '), [WORDS]),
     (write_wsc, "wsc", swapped("valid.jsonl"), [VALID]),
     (swag, "arc_retrieval", swapped("train.csv", 1, 2), [TRAIN]),
     (race, "arc_retrieval", replaced("train/middle/1.txt", "w1", "w9"), [TRAIN]),

@@ -34,15 +34,13 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
 
     DDP divides by the number of workers. The workers hold the same gradient, that of four rows in one batch,
     to fp32's rounding, and each bucket of gradients was reduced once (freeat: once in each of its updates).
-    albert is freelb on layers that share their weights. awp and sam step for each mini-batch of a worker.
+    awp and sam step for each mini-batch of a worker.
     """
     data = write_task(tmp_path / "data", classes=3)
     lines = {m: train_args(data, None, m, *words, classes=3) for m, words in OPTIONS.items()}
-    shared = ["--arch", "albert_base", "--encoder-input-dim", "8", "--pooler-dropout", "0"]
     for method, start in (("freelb", "0.4"), ("pgd", "0.4"), ("freelb", "0"), ("pgd", "0")):
         words = [*OPTIONS[method], "--adv-init-mag", start, "--adv-clean-weight", "2"]
         lines[f"{method}, clean too, {start}"] = train_args(data, None, method, *words, classes=3)
-    lines["albert"] = train_args(data, None, "freelb", *OPTIONS["freelb"], *shared, classes=3)
     del lines["infobert"]  # whose loss is not that of the whole batch: below
     on_two_workers(_worker, lines, str(tmp_path))
     for method, words in lines.items():

@@ -78,7 +78,7 @@ def test_the_tokenizer_beside_the_checkpoint_is_read(tmp_path: Path, task: str) 
     """Though the encoder's folder has another one by now, or is gone."""
     data, encoder = {**WRITERS, "tagging": write_tags}[task](tmp_path / "data"), tmp_path / "encoder"
     write_encoder(encoder)
-    for name in ("vocab.txt", "dict.txt"):
+    for name in ("tokenizer.json", "hf_vocabulary.json"):
         (data / name).unlink()
     path = tiny.save(data, tmp_path / "run" / "model.pt", "--tokenizer-dir", str(encoder), task=task)
     how = Attack(epsilon=0.5, step_size=0.2, steps=1)

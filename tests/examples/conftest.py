@@ -20,14 +20,14 @@ def hydra_session() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def encoder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """The encoder's folder for a recipe, made once; its data lie in ``data``."""
-    from recipes import CLASSES, PRETRAINING, tiny_encoder
+    from recipes import AS_THEY_ARE, CLASSES, PRETRAINING, tiny_encoder
 
     made: dict[str, Path] = {}
 
     def folder(name: str) -> Path:
         kind = "roberta_base" if name in PRETRAINING else "commonsense_qa"
         if name in CLASSES:
-            kind = "albert" if name == "albert" else "glue"
+            kind = name if name in AS_THEY_ARE else "glue"
         if kind not in made:
             made[kind] = tiny_encoder(tmp_path_factory.mktemp(kind), kind)
         return made[kind]

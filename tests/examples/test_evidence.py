@@ -228,8 +228,7 @@ def out(tmp_path: Path, encoder: Path, data: Path) -> Path:
         (commands / name).chmod(0o755)
     text = small_program(encoder, f"fill.COMMANDS = pathlib.Path({str(commands)!r})")
     (tmp_path / "fill.py").write_text(text)
-    (folder / "converted").mkdir(parents=True)
-    (folder / "converted" / "model.pt").touch()
+    folder.mkdir()
     (folder / "minilm").symlink_to(encoder)
     (folder / "reviews").symlink_to(data / "reviews")
     return folder
@@ -399,7 +398,6 @@ def test_what_ends_it_ends_its_workers_and_their_children(data: Path, out: Path,
 
 def test_a_real_cell(data: Path, encoder: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trains, measures and attacks with the real commands, in a program of its own."""
-    shutil.rmtree(out / "converted")
     cell = grid.Cell("minilm", "movie-reviews", 40, "freelb", 1e-4, 11)
     more = f"grid.cells = lambda: [grid.{cell}]\nfill.shutil.rmtree = lambda *_, **__: None\n"
     (out.parent / "fill.py").write_text(small_program(encoder, more))

@@ -16,7 +16,6 @@ from recipes import ROOT
 from support import environment, slow
 
 import fairseq_adv.cli
-from fairseq_adv.hub.convert import convert_hf_checkpoint
 
 PAGE = (ROOT / "docs" / "own-data.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -76,10 +75,9 @@ DATA: dict[str, tuple[Callable[[int, str], dict[str, str]], list[str]]] = {
 
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Converted from a tiny random BERT."""
+    """A tiny random BERT."""
     folder = tmp_path_factory.mktemp("encoder")
-    save_bert(folder / "hf")
-    convert_hf_checkpoint(folder / "hf", folder / "minilm")
+    save_bert(folder / "minilm")
     return folder / "minilm"
 
 

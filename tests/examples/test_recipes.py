@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fairseq import criterions, tasks
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY
-from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY
 from omegaconf import OmegaConf
 from recipes import (
+    AS_THEY_ARE,
     CLASSES,
     EXAMPLES,
     GLUE,
@@ -160,14 +159,12 @@ def test_albert_has_the_numbers_of_the_authors_scripts(task: str) -> None:
     assert composed("albert", f"glue={task}", "method=standard").criterion._name == "standard"
 
 
-def test_albert_has_the_sizes_of_xxlarge() -> None:
-    """And FreeLB's dropout, which is not v2's."""
-    config = composed("albert")
-    model, defaults = config.model, Namespace()
-    ARCH_CONFIG_REGISTRY["albert_xxlarge"](defaults)
-    sizes = [key for key in model if key.startswith("encoder_")] + ["activation_fn", "pooler_dropout"]
-    assert {key: model[key] for key in sizes} == {key: getattr(defaults, key) for key in sizes}
-    assert (model._name, model.dropout, config.task.separator_token) == ("albert_xxlarge", 0.1, None)
+def test_recipes_of_encoders_as_they_are() -> None:
+    """With FreeLB's dropout, which is not ALBERT v2's."""
+    for name in AS_THEY_ARE:
+        config = composed(name)
+        assert (config.model._name, config.model.hf_model) == ("hf_encoder", "ENCODER_DIR")
+        assert (config.model.dropout, config.task.separator_token) == (0.1, None)
 
 
 @pytest.mark.slow

@@ -12,8 +12,11 @@ from typing import Any
 import pytest
 import torch
 from omegaconf import OmegaConf
-from recipes import EXAMPLES, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
+from recipes import AS_THEY_ARE, EXAMPLES, TINY, composed, launcher, numbers, recipe, run_py, tiny_data
+from safetensors.torch import load_file
 from support import PLUGIN, command, run_command, slow
+
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 Encoder = Callable[[str], Path]
 SMALL = [*TINY, "task.max_positions=16"]
@@ -213,6 +216,29 @@ def test_a_stopped_run_goes_on_from_its_last_checkpoint(tmp_path: Path, encoder:
     assert state["cfg"]["model"]["pooler_dropout"] == 0.25
     steps = {int(of["step"]) for of in state["last_optimizer_state"]["state"].values()}
     assert steps == {9}, "freeat: three steps of Adam count as one update"
+
+
+@pytest.mark.parametrize("name", AS_THEY_ARE)
+def test_a_recipe_of_transformers_encoder_trains_a_folder_as_it_is(
+    tmp_path: Path, encoder: Encoder, name: str
+) -> None:
+    """Data that were prepared with another encoder are refused."""
+    run = ["optimization.max_update=2", "common.cpu=true", "dataset.num_workers=0", "common.log_interval=1"]
+    run += ["task.max_positions=16", *(["criterion.flood_level=0.05"] if name == "flooding" else [])]
+    data, folder = Path(tiny_data(tmp_path, name)), encoder(name)
+    words = [name, data, folder, tmp_path / "save", *run]
+    done = run_py(*words)
+    assert done.returncode != 0 and "prepared with another encoder's dictionary" in done.stderr
+    tokenizer_for_encoder(folder).dictionary.save(str(data / "input0" / "dict.txt"))
+    logged = numbers(run_py(*words))
+    assert [line["num_updates"] for line in logged["train_inner"]] == [1, 2]
+    kept = torch.load(tmp_path / "save" / "checkpoint_last.pt", weights_only=False)["model"]
+    prefix = f"hf.{AS_THEY_ARE[name]}.embeddings."
+    start = load_file(folder / "model.safetensors")[f"{prefix[3:]}position_embeddings.weight"]
+    assert 0 < (kept[f"{prefix}position_embeddings.weight"] - start).abs().max() < 1e-3
+    (tmp_path / "empty").mkdir()
+    done = run_py(name, data, tmp_path / "empty", tmp_path / "other", *run)
+    assert done.returncode == 2 and "empty/config.json: no such file. Pass the encoder's" in done.stderr
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from fairseq_adv.data.text.labelled_folder import check_split
 from fairseq_adv.data.tokenizers import HF_VOCABULARY
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.workspace import finished
 from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
@@ -141,11 +143,11 @@ def _tokenizer(folder: Path) -> object:
     return tokenizer.fingerprint(), tokenizer.encode(["A text, and [SEP] more.", "é ²\u2028x", ""])
 
 
-def _bert(folder: Path) -> object:
-    """With its weights in two files, and what a fast tokenizer adds."""
+def _roberta(folder: Path) -> object:
+    """With its weights in two files."""
     from safetensors.torch import load_file, save_file
 
-    hf_models.save_bert(folder)
+    hf_models.save_roberta(folder)
     state = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     parts = {"a.safetensors": list(state)[::2], "b.safetensors": list(state)[1::2]}
@@ -153,25 +155,9 @@ def _bert(folder: Path) -> object:
         save_file({name: state[name] for name in names}, folder / file)
     shards = {name: file for file, names in parts.items() for name in names}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": True, "mask_token": "[MASK]"}))
-    vocabulary = {token: row for row, token in enumerate(hf_models.bert_vocabulary())}
-    fast = {
-        "added_tokens": [{"id": vocabulary["[CLS]"], "content": "[CLS]", "special": True}],
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": True,
-            "strip_accents": None,
-            "lowercase": True,
-        },
-        "model": {"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary},
-    }
-    return (folder / "tokenizer.json").write_text(json.dumps(fast))
-
-
-def _fast_bert(folder: Path) -> object:
-    _bert(folder)
-    return (folder / "vocab.txt").unlink()
+    return (folder / "tokenizer_config.json").write_text(
+        '{"add_prefix_space": false, "mask_token": "<mask>"}'
+    )
 
 
 def _fast_roberta(folder: Path) -> object:
@@ -193,8 +179,23 @@ def _fast_roberta(folder: Path) -> object:
     return (folder / "tokenizer.json").write_text(json.dumps(fast))
 
 
+def _spiece(folder: Path) -> object:
+    """A unigram model of SentencePiece, with its pieces as a dictionary."""
+    import sentencepiece
+
+    model, texts = BytesIO(), iter(text for text in glue_samples.AWKWARD * 3 if text.strip())
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=texts, model_writer=model, vocab_size=300, hard_vocab_limit=False,
+        num_threads=1, minloglevel=2,
+    )  # fmt: skip
+    (folder / "spiece.model").write_bytes(model.getvalue())
+    loaded = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    pieces = [loaded.id_to_piece(number) for number in range(3, loaded.get_piece_size())]
+    return glue_samples.write(folder / "dict.txt", [f"{piece} 1" for piece in pieces])
+
+
 def _converted(folder: Path) -> object:
-    hf_models.save_bert(folder / "source")
+    hf_models.save_roberta(folder / "source")
     return convert_hf_checkpoint(folder / "source", folder / "out")
 
 
@@ -323,16 +324,10 @@ READERS: dict[str, Reader] = {
                            lambda folder: list(survey([str(folder / "a.gz")]).sentences())),
     "dict.txt": Reader("dict.txt", _text("dict.txt", "a 5\nb 3 #fairseq:overwrite\nmadeupword0000 0\n"),
                        lambda folder: load_dictionary(folder / "dict.txt")),
-    "wordpiece vocab.txt": Reader("vocab.txt", glue_samples.small_wordpiece, _tokenizer),
-    "wordpiece dict.txt": Reader("dict.txt", glue_samples.small_wordpiece, _tokenizer),
-    "wordpiece settings": Reader(
-        "tokenizer_config.json",
-        lambda folder: (glue_samples.small_wordpiece(folder), _text("tokenizer_config.json", json.dumps(
-            {"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True}))(folder)),
-        _tokenizer),
     "encoder.json": Reader("encoder.json", glue_samples.small_bpe, _tokenizer),
     "vocab.bpe": Reader("vocab.bpe", glue_samples.small_bpe, _tokenizer),
-    "spiece.model": Reader("spiece.model", glue_samples.small_spiece, _tokenizer),
+    "spiece.model": Reader("spiece.model", _spiece, lambda folder: SentencePieceTokenizer(
+        folder / "spiece.model", folder / "dict.txt").encode(["A text, and more.", "é ²\u2028x", ""])),
     "lines": Reader("a", _text("a", "one\r\ntwo\n"), lambda folder: text_lines(folder / "a")),
     "index": Reader("input0/train.idx", _index, lambda folder: check_split(folder, "train", False)),
     "ids": Reader("label/valid.bin", _index, lambda folder: check_split(folder, "valid", False)),
@@ -348,17 +343,16 @@ READERS: dict[str, Reader] = {
     **{f"wordnet {name}": Reader(
         f"wordnet/{name}", lambda folder: small_wordnet(folder / "wordnet"), _wordnet)
        for name in ("index.noun", "data.noun", "index.verb", "data.adj")},
-    "config.json": Reader("config.json", _bert, _convert),
-    "index of shards": Reader("model.safetensors.index.json", _bert, _convert),
-    "safetensors": Reader("b.safetensors", _bert, _convert),
-    "tokenizer_config.json": Reader("tokenizer_config.json", _bert, _convert),
+    "config.json": Reader("config.json", _roberta, _convert),
+    "index of shards": Reader("model.safetensors.index.json", _roberta, _convert),
+    "safetensors": Reader("b.safetensors", _roberta, _convert),
+    "tokenizer_config.json": Reader("tokenizer_config.json", _roberta, _convert),
     "hf config.json": Reader("config.json", _as_it_is, built_as_it_is),
     "hf safetensors": Reader("model.safetensors", _as_it_is, built_as_it_is),
     "hf tokenizer.json": Reader("tokenizer.json", _as_it_is, _tokenizer),
     "hf vocabulary": Reader(HF_VOCABULARY, _kept, _tokenizer),
     "hf tokenizer_config.json": Reader("tokenizer_config.json", _as_it_is, _tokenizer),
-    "bert vocab.txt": Reader("vocab.txt", _bert, _convert),
-    "tokenizer.json": Reader("tokenizer.json", _fast_bert, _convert),
+    "tokenizer.json": Reader("tokenizer.json", glue_samples.small_wordpiece, _tokenizer),
     "bpe tokenizer.json": Reader("tokenizer.json", _fast_roberta, _convert),
     "special_tokens_map.json": Reader("special_tokens_map.json", _fast_roberta, _convert),
     "added_tokens.json": Reader("added_tokens.json", _fast_roberta, _convert),

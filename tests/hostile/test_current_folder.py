@@ -73,7 +73,7 @@ def inputs(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "glue").mkdir()
     answers = "".join(f"{number}\t0\n" for number in range(146))
     (folder / "glue" / "WNLI.tsv").write_text(f"index\tprediction\n{answers}")
-    hf_models.save_bert(folder / "hf")
+    hf_models.save_roberta(folder / "hf")
     encoder = shutil.copytree(films / "encoder", folder / "encoder")
     shutil.copy(films / "save" / "checkpoint_best.pt", encoder / "model.pt")
     (encoder / "model_args.txt").write_text(SIZES)

@@ -89,8 +89,8 @@ MODELS: dict[str, Change] = {
     "a width of a trillion": updated("config.json", hidden_size=10**12),
     "a billion words": updated("config.json", vocab_size=10**9),
     "settings nested too deep": replaced("config.json", b'{"a":' * 100_000),
-    "words without an end": linked("vocab.txt", "/dev/zero"),
-    "words from a pipe": piped("vocab.txt"),
+    "words without an end": linked("vocab.json", "/dev/zero"),
+    "words from a pipe": piped("vocab.json"),
     "settings from a pipe": piped("config.json"),
     "a kind that is a path": updated("config.json", model_type="../modeling"),
 }  # fmt: skip
@@ -103,13 +103,12 @@ IGNORED: dict[str, Change] = {
     "an interpolation": updated("config.json", transformers_version="${oc.env:HOME}", dtype="{0.__class__}"),
 }  # fmt: skip
 TOKENIZERS: dict[str, Change] = {
-    "words without an end": linked("vocab.txt", "/dev/zero"),
-    "words from a pipe": piped("vocab.txt"),
-    "a pickle as words": replaced("vocab.txt", b"\x80\x02cposix\nsystem\nX\x02\0\0\0id\x85R."),
-    "a pickle as a dictionary": replaced("dict.txt", b"\x80\x02cposix\nsystem\nX\x02\0\0\0id\x85R."),
-    "a dictionary from a pipe": piped("dict.txt"),
-    "settings of another kind": updated("tokenizer_config.json", do_lower_case="{0.__class__}"),
-    "settings nested too deep": replaced("tokenizer_config.json", b'{"a":' * 100_000),
+    "tokens without an end": linked("tokenizer.json", "/dev/zero"),
+    "tokens from a pipe": piped("tokenizer.json"),
+    "a pickle as tokens": replaced("tokenizer.json", b"\x80\x02cposix\nsystem\nX\x02\0\0\0id\x85R."),
+    "a vocabulary from a pipe": piped("hf_vocabulary.json"),
+    "a vocabulary of another kind": updated("hf_vocabulary.json", words="{0.__class__}"),
+    "a vocabulary nested too deep": replaced("hf_vocabulary.json", b'{"a":' * 100_000),
 }  # fmt: skip
 
 
@@ -119,9 +118,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
 
 
 @pytest.fixture(scope="module")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("bert")
-    hf_models.save_bert(folder)
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("roberta")
+    hf_models.save_roberta(folder)
     return folder
 
 
@@ -132,8 +131,8 @@ def with_code(folder: Path, canary: Path) -> None:
 
 @pytest.mark.usefixtures("two_gigabytes_more")
 @pytest.mark.parametrize("name", MODELS)
-def test_a_model_is_refused(name: str, bert: Path, tmp_path: Path, run: CommandMain) -> None:
-    folder = shutil.copytree(bert, tmp_path / "hf")
+def test_a_model_is_refused(name: str, roberta: Path, tmp_path: Path, run: CommandMain) -> None:
+    folder = shutil.copytree(roberta, tmp_path / "hf")
     MODELS[name](folder, tmp_path / "canary")
     with_code(folder, tmp_path / "canary")
     assert str(folder) in refusal(run, tmp_path, "convert", folder, tmp_path / "out")
@@ -261,9 +260,9 @@ def test_what_others_would_run_is_not_looked_at_as_it_is(name: str, tmp_path: Pa
 
 @pytest.mark.parametrize("name", IGNORED)
 def test_what_others_would_run_is_not_looked_at(
-    name: str, bert: Path, tmp_path: Path, run: CommandMain
+    name: str, roberta: Path, tmp_path: Path, run: CommandMain
 ) -> None:
-    folder = shutil.copytree(bert, tmp_path / "hf")
+    folder = shutil.copytree(roberta, tmp_path / "hf")
     IGNORED[name](folder, tmp_path / "canary")
     with_code(folder, tmp_path / "canary")
     done = run("convert", folder, tmp_path / "out")

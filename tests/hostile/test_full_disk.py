@@ -177,7 +177,7 @@ def converted(folder: Path) -> Path:
     try:
         import export_samples
 
-        return export_samples.encoder(folder, "bert")
+        return export_samples.encoder(folder, "roberta")
     finally:
         del sys.path[0]
 

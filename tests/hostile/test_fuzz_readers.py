@@ -47,7 +47,7 @@ def cases(names: Iterable[str], often: Sequence[str]) -> list[Any]:
 
 OFTEN = (
     "csv", "jsonl", "classes", "MRPC", "wnli", "snli", "arc", "race", "regents", "wsc", "tags",
-    "predicted tags", "squad", "corpus", "corpus.zst", "sentences", "dict.txt", "wordpiece vocab.txt",
+    "predicted tags", "squad", "corpus", "corpus.zst", "sentences", "dict.txt", "tokenizer.json",
     "vocab.bpe", "spiece.model", "index", "manifest", "metrics", "submission", "neighbours",
     "wordnet data.noun", "safetensors", "wheel", "source package",
 )  # fmt: skip

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from fairseq.data import Dictionary
-from glue_samples import small_bpe, small_spiece
+from glue_samples import small_bpe
 from support import CommandMain, write_task
 
 import fairseq_adv.registration  # noqa: F401
@@ -22,7 +22,7 @@ from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Engine
 from fairseq_adv.data.tokenizers.hf_tokenizer import load_engine
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
-from fairseq_adv.data.tokenizers.spiece import load_spiece
+from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 
 READERS: list[tuple[str, Callable[[Path], object]]] = [
@@ -34,9 +34,10 @@ READERS: list[tuple[str, Callable[[Path], object]]] = [
     ("tokenizer/dict.txt", lambda path: check_same_words(path.parents[1] / "a.pt", "", path.parents[1])),
     ("model_args.txt", lambda path: model_args(path.parent)),
     ("metrics.jsonl", lambda path: read_metrics(path.parent)),
-    ("vocab.txt", text_lines),
+    ("merges.txt", text_lines),
     ("vocab.bpe", lambda path: Gpt2Engine(path.with_name("encoder.json"), path)),
-    ("spiece.model", load_spiece),
+    ("spiece.model", lambda path: SentencePieceTokenizer(path, path.with_name("dict.txt"))),
+    ("tokenizer.json", lambda path: load_engine(path.parent)),
 ]
 
 
@@ -45,8 +46,7 @@ READERS: list[tuple[str, Callable[[Path], object]]] = [
 def test_gigabytes_are_refused_before_they_are_read(
     name: str, read: Callable[[Path], object], tmp_path: Path
 ) -> None:
-    for folder in (small_bpe(tmp_path / "bpe"), small_spiece(tmp_path / "spiece")):
-        shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    small_bpe(tmp_path)
     (tmp_path / "input0").mkdir()
     shutil.copy(tmp_path / "dict.txt", tmp_path / "input0")
     (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -62,11 +62,11 @@ def linked(target: str) -> Callable[[Path], object]:
 
 A_LINK = "a link. What it names would be copied next to the checkpoints"
 IN_THE_WAY: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a link to a file": (linked("secret"), f"/tokenizer/vocab.txt: {A_LINK}"),
-    "a link to a device": (linked("/dev/zero"), f"/tokenizer/vocab.txt: {A_LINK}"),
-    "a link to nothing": (linked("none"), f"/tokenizer/vocab.txt: {A_LINK}"),
-    "a pipe": (os.mkfifo, "/tokenizer/vocab.txt: no such file"),
-    "gigabytes": (lambda path: (path.touch(), os.truncate(path, 8 << 30)), "/vocab.txt: has 8192 MiB"),
+    "a link to a file": (linked("secret"), f"/tokenizer/tokenizer.json: {A_LINK}"),
+    "a link to a device": (linked("/dev/zero"), f"/tokenizer/tokenizer.json: {A_LINK}"),
+    "a link to nothing": (linked("none"), f"/tokenizer/tokenizer.json: {A_LINK}"),
+    "a pipe": (os.mkfifo, "/tokenizer/tokenizer.json: no such file"),
+    "gigabytes": (lambda path: (path.touch(), os.truncate(path, 8 << 30)), "/tokenizer.json: has 8192 MiB"),
     "a folder that is a link": (
         lambda path: (path.parent.rmdir(), path.parent.symlink_to(path.parents[2] / "own")),
         f"/tokenizer: {A_LINK}",
@@ -79,12 +79,12 @@ def test_nothing_outside_the_data_is_copied(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "own").mkdir()
-    for own in (tmp_path / "own" / "vocab.txt", tmp_path / "secret"):
+    for own in (tmp_path / "own" / "tokenizer.json", tmp_path / "secret"):
         own.write_text("secret")
     data = write_task(tmp_path / "data")
     (data / "tokenizer").mkdir()
     make, message = IN_THE_WAY[name]
-    make(data / "tokenizer" / "vocab.txt")
+    make(data / "tokenizer" / "tokenizer.json")
     words = [data, "--arch", "roberta_base", "--cpu", "--save-dir", tmp_path / "save"]
     done = CommandMain("train", capsys)(*words)
     assert done.returncode == 2 and done.stderr.startswith(f"error: {data}"), done.stderr

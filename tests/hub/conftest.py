@@ -1,4 +1,4 @@
-"""The quickstart's encoder, fetched once and kept in the checkout's .cache folder, and its conversion."""
+"""The quickstart's encoder, fetched once and kept in the checkout's .cache folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.minilm import fetch_minilm
 
 
@@ -20,11 +19,3 @@ def minilm_hf(repo: Path) -> Path:
     except (DataError, OSError) as error:
         pytest.skip(f"needs the MiniLM-L6 weights, which could not be fetched: {error}")
     return folder
-
-
-@pytest.fixture(scope="session")
-def minilm_fairseq(minilm_hf: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """MiniLM-L6 converted."""
-    out = tmp_path_factory.mktemp("minilm") / "converted"
-    assert convert_hf_checkpoint(minilm_hf, out)
-    return out

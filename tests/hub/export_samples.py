@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import glue_samples
 import hf_models
@@ -17,25 +18,15 @@ from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv_compat import checkpoints
 
-SAVERS: dict[str, Callable[..., Any]] = {
-    "bert": hf_models.save_bert,
-    "roberta": hf_models.save_roberta,
-    "albert": hf_models.save_albert,
-}
-AS_IT_IS = "hf-"
 NAMES = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte}
 
 
-def encoder(folder: Path, family: str) -> Path:
-    """A random encoder with a masked-LM head: ``hf`` in Hugging Face's layout, and ``fairseq``, converted.
-
-    A family such as ``hf-electra`` is not converted.
-    """
-    if family.startswith(AS_IT_IS):
-        save_encoder(folder / "hf", family[len(AS_IT_IS) :], max_position_embeddings=514)
+def encoder(folder: Path, kind: str) -> Path:
+    """A random encoder with a masked-LM head in Hugging Face's layout; a RoBERTa's conversion."""
+    if kind != "roberta":
+        save_encoder(folder / "hf", kind, max_position_embeddings=514)
         return folder / "hf"
-    more = {"head": True} if family == "bert" else {}
-    SAVERS[family](folder / "hf", max_position_embeddings=514 if family == "roberta" else 512, **more)
+    hf_models.save_roberta(folder / "hf", max_position_embeddings=514)
     convert_hf_checkpoint(folder / "hf", folder / "fairseq")
     return folder / "fairseq"
 

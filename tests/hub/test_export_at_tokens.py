@@ -21,12 +21,12 @@ from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.export import export_checkpoint
 
 transformers = pytest.importorskip("transformers", reason="compares with transformers' own models")
-FAMILIES = ["bert", "roberta", "albert", "hf-deberta-v3", slow("hf-modernbert")]
+KINDS = ["roberta", "deberta-v3", slow("modernbert"), slow("albert")]
 SENTENCES = hf_models.SENTENCES
 CLOSE = 1e-5
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="module", params=KINDS)
 def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return export_samples.encoder(tmp_path_factory.mktemp(request.param), request.param)
 

@@ -16,17 +16,14 @@ from support import slow
 
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer, is_settled
 from fairseq_adv.data.tokenizers.offsets import encode_aligned
-from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.export_tokenizer import hf_tokenizer
+from fairseq_adv.hub.export_tokenizer import exported_tokenizer
 from fairseq_adv.hub.trained_checkpoint import CLASSES, MASKED_LM, Trained
 
 transformers = pytest.importorskip("transformers", minversion="5", reason="compares with its tokenizers")
 COUNTS = [2000, slow(100_000)]
-SAVERS: dict[str, Any] = {
-    "bert": hf_models.save_bert, "roberta": hf_models.save_roberta, "albert": hf_models.save_albert
-}  # fmt: skip
 
 
 def rows_of(tokenizer: TokenToIds, strings: list[str]) -> list[list[int]]:
@@ -45,7 +42,7 @@ def exported(tokenizer: TokenToIds, kind: str, folder: Path) -> tuple[Any, tuple
     """The exported tokenizer as transformers reads it, and its rows of the dictionary's ids."""
     trained = Trained(kind, None, 0, {"_name": "roberta_base"}, 0, None, 512)
     symbols = tokenizer.dictionary.symbols
-    made = hf_tokenizer(tokenizer, trained, len(symbols) + ("<mask>" not in symbols))
+    made = exported_tokenizer(tokenizer, trained, len(symbols) + ("<mask>" not in symbols))
     folder.mkdir()
     for name, content in made.files.items():
         (folder / name).write_bytes(content)
@@ -74,24 +71,19 @@ def test_gpt2_equals_fairseq_and_the_offsets_of_the_library(shared_data: Path, c
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_minilm_from_its_own_tokenizer_to_the_exported_one(
-    minilm_hf: Path, minilm_fairseq: Path, tmp_path: Path, count: int
-) -> None:
-    tokenizer = tokenizer_for_encoder(minilm_fairseq)
-    check_source(transformers.AutoTokenizer.from_pretrained(minilm_hf), tokenizer, count, tmp_path / "lm")
+def test_from_the_source_to_the_export(tmp_path: Path, count: int) -> None:
+    hf_models.save_roberta(tmp_path / "hf")
+    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
+    tokenizer = tokenizer_for_encoder(tmp_path / "fairseq")
+    source = transformers.RobertaTokenizer.from_pretrained(tmp_path / "hf")
+    check_source(source, tokenizer, count, tmp_path / "lm")
     check_trained(tokenizer, count, tmp_path / "classes")
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("family", SAVERS)
-def test_small_encoders_from_the_source_to_the_export(tmp_path: Path, family: str, count: int) -> None:
-    SAVERS[family](tmp_path / "hf")
-    if family == "bert":  # says that of its vocabulary, which was not trained on lower case
-        (tmp_path / "hf" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
-    source = getattr(transformers, f"{family.capitalize()}Tokenizer")
-    tokenizer = tokenizer_for_encoder(tmp_path / "fairseq")
-    check_source(source.from_pretrained(tmp_path / "hf"), tokenizer, count, tmp_path / "lm")
+def test_minilm_s_own_tokenizer_and_the_exported_one(minilm_hf: Path, tmp_path: Path, count: int) -> None:
+    tokenizer = tokenizer_for_encoder(minilm_hf)
+    check_source(transformers.AutoTokenizer.from_pretrained(minilm_hf), tokenizer, count, tmp_path / "lm")
     check_trained(tokenizer, count, tmp_path / "classes")
 
 
@@ -128,37 +120,3 @@ def test_spaces_around_an_added_word_are_kept(tmp_path: Path) -> None:
     theirs, rows = exported(tokenizer, CLASSES, tmp_path / "out")
     ours = [rows[number] for number in rows_of(tokenizer, [text])[0]]
     assert theirs(text, add_special_tokens=False)["input_ids"] == ours
-
-
-def test_an_unusual_bert_keeps_its_normaliser_and_its_words(tmp_path: Path) -> None:
-    """Those of its tokenizer.json go with the encoder, the data and the export."""
-    hf_models.save_bert(tmp_path / "hf")
-    vocabulary = {token: row for row, token in enumerate(hf_models.bert_vocabulary())}
-    parts = {
-        "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]},
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
-    }
-    model = {
-        "type": "WordPiece", "vocab": vocabulary, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-        "max_input_chars_per_word": 9,
-    }  # fmt: skip
-    names = {"id": vocabulary["[SEP]"], "content": "[SEP]", "special": True}
-    odd = {"truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"}}
-    (tmp_path / "hf" / "tokenizer.json").write_text(
-        json.dumps({**odd, **parts, "model": model, "added_tokens": [names]})
-    )
-    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
-    tokenizer = tokenizer_for_encoder(tmp_path / "fairseq")
-    assert tokenizer.options == parts
-    (tmp_path / "run").mkdir()
-    save_tokenizer(tmp_path / "run", tokenizer)
-    saved = tokenizer_for_encoder(tmp_path / "run")
-    text = "THE film, the.film [SEP] abcdefghij"
-    assert [[tokenizer.dictionary[i] for i in row] for row in rows_of(saved, [text])] == [
-        ["the", "film", "##,", "the", "##.", "##f", "##i", "##l", "##m", "<unk>", "<unk>"]
-    ]
-    assert rows_of(saved, [text]) == rows_of(tokenizer, [text])
-    check_trained(saved, 300, tmp_path / "classes")
-    exported(saved, MASKED_LM, tmp_path / "lm")
-    written = json.loads((tmp_path / "lm" / "tokenizer.json").read_text(encoding="utf-8"))
-    assert {name: written[name] for name in parts} == parts

@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import hf_models
 import pytest
-from fairseq.data import Dictionary
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.vocabulary import byte_level_vocabulary, spiece_vocabulary, wordpiece_vocabulary
+from fairseq_adv.hub.vocabulary import byte_level_vocabulary
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-def bert(tmp_path: Path) -> Path:
-    hf_models.save_bert(tmp_path / "hf")
-    return tmp_path / "hf"
 
 
 @pytest.fixture
 def roberta(tmp_path: Path) -> Path:
     hf_models.save_roberta(tmp_path / "hf")
     return tmp_path / "hf"
-
-
-def test_dictionary_holds_odd_tokens(bert: Path, tmp_path: Path) -> None:
-    convert_hf_checkpoint(bert, tmp_path / "out")
-    dictionary = Dictionary.load(str(tmp_path / "out" / "dict.txt"))
-    tokens = hf_models.bert_vocabulary()
-    rows = wordpiece_vocabulary(bert).rows
-    assert sorted(rows) == list(range(len(tokens)))
-    for row, token in enumerate(tokens):
-        if token in hf_models.BERT_SPECIALS:
-            continue
-        # White space cannot stand in dict.txt: such a row is kept under its number.
-        word = f"[row{row}]" if token in ("\u2028", "\u00a0", "a b", "") else token
-        assert rows[dictionary.index(word)] == row
 
 
 def test_gpt2_dictionary_comes_back(shared_data: Path, tmp_path: Path) -> None:
@@ -61,106 +38,62 @@ def test_gpt2_dictionary_comes_back(shared_data: Path, tmp_path: Path) -> None:
     assert found.files["vocab.bpe"] == (real / "vocab.bpe").read_bytes()
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_fast_tokenizer_file_alone_is_enough(tmp_path: Path, family: str) -> None:
+def test_fast_tokenizer_file_alone_is_enough(roberta: Path) -> None:
     """Newer programs write tokenizer.json only."""
-    from tokenizers import ByteLevelBPETokenizer, Tokenizer, models, normalizers
+    from tokenizers import ByteLevelBPETokenizer
 
-    folder = tmp_path / "hf"
-    if family == "bert":
-        hf_models.save_bert(folder)
-        expected = wordpiece_vocabulary(folder)
-        ranks = {token: row for row, token in enumerate(hf_models.bert_vocabulary())}
-        tokenizer = Tokenizer(models.WordPiece(vocab=ranks, unk_token="[UNK]"))
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
-        tokenizer.save(str(folder / "tokenizer.json"))
-        (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-        (folder / "vocab.txt").unlink()
-        found = wordpiece_vocabulary(folder)
-        assert json.loads(found.files["tokenizer_config.json"])["do_lower_case"] is False
-        assert found.files["vocab.txt"] == expected.files["vocab.txt"]
-    else:
-        hf_models.save_roberta(folder)
-        expected = byte_level_vocabulary(folder)
-        names = [str(folder / "vocab.json"), str(folder / "merges.txt")]
-        ByteLevelBPETokenizer(*names).save(str(folder / "tokenizer.json"))
-        for name in names:
-            os.unlink(name)
-        found = byte_level_vocabulary(folder)
-        assert found.files == expected.files
-    assert (found.symbols, found.rows) == (expected.symbols, expected.rows)
+    expected, names = byte_level_vocabulary(roberta), [roberta / "vocab.json", roberta / "merges.txt"]
+    ByteLevelBPETokenizer(*map(str, names)).save(str(roberta / "tokenizer.json"))
+    for name in names:
+        name.unlink()
+    assert byte_level_vocabulary(roberta) == expected
+    (roberta / "tokenizer.json").unlink()
+    with pytest.raises(DataError, match="needs vocab"):
+        byte_level_vocabulary(roberta)
 
 
-def test_special_tokens_with_other_names(bert: Path, tmp_path: Path) -> None:
-    text = (bert / "vocab.txt").read_text(encoding="utf-8")
-    text = text.replace("[CLS]\n", "<s>\n").replace("[SEP]\n", "</s>\n")
-    (bert / "vocab.txt").write_text(text, encoding="utf-8")
-    names = {"cls_token": "<s>", "sep_token": {"content": "</s>"}}
-    (bert / "tokenizer_config.json").write_text(json.dumps({**names, "do_lower_case": False}))
-    found = wordpiece_vocabulary(bert)
-    tokens = hf_models.bert_vocabulary()
-    assert found.rows[:4] == tuple(tokens.index(name) for name in ("[CLS]", "[PAD]", "[SEP]", "[UNK]"))
-    assert json.loads(found.files["tokenizer_config.json"])["do_lower_case"] is False
+def edited(roberta: Path, *pairs: tuple[str, str]) -> Path:
+    """The folder with other tokens."""
+    text = (roberta / "vocab.json").read_text(encoding="utf-8")
+    for old, new in pairs:
+        assert json.dumps(old) in text
+        text = text.replace(json.dumps(old), json.dumps(new), 1)
+    (roberta / "vocab.json").write_text(text, encoding="utf-8")
+    return roberta
 
 
-def test_added_tokens_have_rows_too(bert: Path) -> None:
-    last, fast = len(hf_models.bert_vocabulary()), {"model": {"type": "WordPiece"}}
+def test_special_tokens_with_other_names(roberta: Path) -> None:
+    edited(roberta, ("<s>", "[CLS]"), ("</s>", "[SEP]"))
+    names = {"cls_token": "[CLS]", "sep_token": {"content": "[SEP]"}}
+    (roberta / "tokenizer_config.json").write_text(json.dumps(names))
+    found = byte_level_vocabulary(roberta)
+    assert found.rows[:4] == (0, 1, 2, 3)
+    assert json.loads(found.files["tokenizer_config.json"]) == {"cls_token": "[CLS]", "sep_token": "[SEP]"}
+
+
+def test_added_tokens_have_rows_too(roberta: Path) -> None:
+    last = len(json.loads((roberta / "vocab.json").read_text(encoding="utf-8")))
     token = {**added("[ENT]"), "id": last, "special": True}
-    (bert / "tokenizer.json").write_text(json.dumps({**fast, "added_tokens": [token]}))
-    found = wordpiece_vocabulary(bert)
-    assert found.symbols[-1] == "[ENT]"
-    assert found.rows[-2] == last
-
-
-@pytest.mark.parametrize("kind", ["bert", "albert"])
-def test_an_added_word_that_texts_may_have_is_refused(tmp_path: Path, kind: str) -> None:
-    """transformers finds it as a whole, fairseq's tokenizers split it."""
-    save, read = {
-        "bert": (hf_models.save_bert, wordpiece_vocabulary),
-        "albert": (hf_models.save_albert, spiece_vocabulary),
-    }[kind]
-    rows = save(tmp_path).config.vocab_size
-    (tmp_path / "added_tokens.json").write_text(json.dumps({"covid": rows}))
-    with pytest.raises(DataError, match=r"'covid' was added and is found in texts as a whole.*--encoder"):
-        read(tmp_path)
-
-
-def edit_vocab(folder: Path, old: str, new: str) -> None:
-    text = (folder / "vocab.txt").read_text(encoding="utf-8")
-    assert old in text
-    (folder / "vocab.txt").write_text(text.replace(old, new, 1), encoding="utf-8")
+    fast_tokenizer(roberta, lambda content: content["added_tokens"].append(token))
+    found = byte_level_vocabulary(roberta)
+    assert found.symbols[-1] == "[ENT]" and found.rows[-2] == last
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("new", "message"),
     [
-        ("[MASK]\n", "[KSAM]\n", r"vocab.txt: no token '\[MASK\]', which fairseq needs as <mask>"),
-        ("film\n", "the\n", r"vocab.txt:\d+: token 'the' is also on line \d+"),
-        ("film\n", "<s>\n",
-         r"vocab.txt: row \d+ would be '<s>' in dict.txt, which is already one of fairseq's"),
-        ("film\n", "[row0]\n[row1]\n", None),
+        ("<other>", r"vocab.json: no token '<mask>', which fairseq needs as <mask>"),
+        ("300", r"would be '300' in dict.txt, which is already the word of row \d+"),  # taken for a byte's
     ],
-)  # fmt: skip
-def test_wordpiece_refusals(bert: Path, old: str, new: str, message: str | None) -> None:
-    edit_vocab(bert, old, new)
-    if message is None:
-        assert "[row0]" in wordpiece_vocabulary(bert).symbols
-        return
+)
+def test_tokens_that_are_refused(roberta: Path, new: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        wordpiece_vocabulary(bert)
+        byte_level_vocabulary(edited(roberta, ("madeupword0000" if new.isdigit() else "<mask>", new)))
 
 
-def test_wordpiece_not_utf8(bert: Path) -> None:
-    (bert / "vocab.txt").write_bytes(b"[PAD]\n\xff\n")
-    with pytest.raises(DataError, match=r"vocab.txt:2: not UTF-8"):
-        wordpiece_vocabulary(bert)
-
-
-@pytest.mark.parametrize("reader", [wordpiece_vocabulary, byte_level_vocabulary])
-def test_no_vocabulary(tmp_path: Path, reader: object) -> None:
-    assert callable(reader)
-    with pytest.raises(DataError, match="needs vocab"):
-        reader(tmp_path)
+def test_a_token_with_a_space_is_kept_under_its_row(roberta: Path) -> None:
+    row = json.loads((roberta / "vocab.json").read_text(encoding="utf-8"))["madeupword0000"]
+    assert f"[row{row}]" in byte_level_vocabulary(edited(roberta, ("madeupword0000", "a b"))).symbols
 
 
 def test_merges_of_another_model(roberta: Path) -> None:
@@ -185,14 +118,6 @@ def test_rows_with_a_gap(roberta: Path) -> None:
     vocabulary["<mask>"] += 1
     (roberta / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
     with pytest.raises(DataError, match=r"rows of the \d+ tokens are not 0"):
-        byte_level_vocabulary(roberta)
-
-
-def test_literal_that_looks_like_a_number(roberta: Path) -> None:
-    """A filler token named "5" would be taken for the fifth byte."""
-    text = (roberta / "vocab.json").read_text(encoding="utf-8")
-    (roberta / "vocab.json").write_text(text.replace("madeupword0000", "300"), encoding="utf-8")
-    with pytest.raises(DataError, match=r"would be '300' in dict.txt, which is already the word of row \d+"):
         byte_level_vocabulary(roberta)
 
 
@@ -238,7 +163,7 @@ SPLITS = {"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}]}
 def test_a_byte_level_tokenizer_that_fairseq_lacks(roberta: Path, change: Any, message: str | None) -> None:
     fast_tokenizer(roberta, change)
     if message is None:
-        assert byte_level_vocabulary(roberta).bpe == "gpt2"
+        assert byte_level_vocabulary(roberta)
         return
     with pytest.raises(DataError, match=rf"tokenizer\.json: {message}.*Train the folder as it is: --encoder"):
         byte_level_vocabulary(roberta)
@@ -248,51 +173,7 @@ def test_a_byte_level_tokenizer_that_fairseq_lacks(roberta: Path, change: Any, m
 def test_a_space_before_each_text(roberta: Path, prefix: bool) -> None:
     (roberta / "tokenizer_config.json").write_text(json.dumps({"add_prefix_space": prefix}))
     if not prefix:
-        assert byte_level_vocabulary(roberta).bpe == "gpt2"
+        assert byte_level_vocabulary(roberta)
         return
     with pytest.raises(DataError, match=r"tokenizer_config.json: add_prefix_space is true"):
         byte_level_vocabulary(roberta)
-
-
-def test_case_is_kept_as_transformers_does(bert: Path) -> None:
-    """Its BERT follows tokenizer_config.json, or its default; PreTrainedTokenizerFast the other file."""
-    fast = json.loads(wordpiece_vocabulary(bert).files["tokenizer.json"])
-    fast["normalizer"].update(lowercase=False, strip_accents=False)
-    (bert / "tokenizer.json").write_text(json.dumps(fast))
-    for kind, told, cased in (
-        ("BertTokenizer", {}, None),
-        ("BertTokenizer", {"do_lower_case": False}, True),  # and leaves accents, told or not
-        ("BertTokenizer", {"do_lower_case": True}, False),
-        ("PreTrainedTokenizerFast", {}, True),
-        ("PreTrainedTokenizerFast", {"do_lower_case": True}, True),
-    ):
-        (bert / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, **told}))
-        if cased is None:
-            with pytest.raises(DataError, match="do_lower_case is True by default, but lowercase in"):
-                wordpiece_vocabulary(bert)
-        else:
-            made = json.loads(wordpiece_vocabulary(bert).files["tokenizer.json"])
-            assert made["normalizer"]["lowercase"] is not cased, (kind, told)
-
-
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "config.json"])
-@pytest.mark.parametrize(
-    ("kind", "is_refused"),
-    [
-        ("BertTokenizer", False),
-        ("DistilBertTokenizerFast", False),
-        ("PreTrainedTokenizerFast", False),
-        ("TokenizersBackend", False),  # transformers 5's name of that
-        ("BertJapaneseTokenizer", True),
-        ("BertweetTokenizer", True),
-        (["BertTokenizer"], True),
-    ],
-)
-def test_the_class_of_a_berts_tokenizer(bert: Path, file: str, kind: Any, is_refused: bool) -> None:
-    settings = json.loads((bert / file).read_text()) if (bert / file).is_file() else {}
-    (bert / file).write_text(json.dumps({**settings, "tokenizer_class": kind}))
-    if not is_refused:
-        assert wordpiece_vocabulary(bert).bpe == "wordpiece"
-        return
-    with pytest.raises(DataError, match=rf"{file}: tokenizer_class is .*Tokenizer'.*--encoder"):
-        wordpiece_vocabulary(bert)

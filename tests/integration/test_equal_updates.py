@@ -28,7 +28,6 @@ WRITE = {
     CLASSES: write_task, "commonsense_qa": write_questions, "wsc": write_wsc, "masked_lm": write_corpus,
     "tagging": write_tags, "span_qa": write_spans,
 }  # fmt: skip
-ALBERT = ["--arch", "albert_base", "--encoder-input-dim", "8", "--pooler-dropout", "0"]  # a layer, used twice
 # Adam's first updates divide the gradient by its own size: differences of rounding in small entries show as
 # differences of up to lr = 1e-3 in a weight. Plain gradient descent shows them as what they are.
 SGD = ["--optimizer", "sgd", "--lr", "0.1"]
@@ -65,7 +64,7 @@ WHOLE: list[tuple[str, str, list[str]]] = [
     ("tavat", CLASSES, []), ("alum_vat", "masked_lm", []),
 ]  # fmt: skip
 MORE_WHOLE = [
-    *((method, CLASSES, more) for more in ([], ALBERT) for method in DIVISIBLE),
+    *((method, CLASSES, []) for method in DIVISIBLE),
     *((m, task, []) for m in ("freelb", "alum_vat") for task in ("commonsense_qa", "masked_lm", "wsc")),
     *((method, task, []) for method in DIVISIBLE for task in ("tagging", "span_qa")),
 ]
@@ -171,7 +170,6 @@ def test_spearman_is_the_same_on_two_processes(tmp_path: Path) -> None:
 RESTARTS: list[tuple[str, int, str, list[str]]] = [("tavat", 2, CLASSES, [])]
 MORE_RESTARTS = [
     *((m, workers, CLASSES, more) for m in METHODS for workers in (1, 2) for more in ([], ["--amp"])),
-    *((m, 1, CLASSES, ALBERT) for m in METHODS),
     ("freelb", 1, "arc_retrieval", []), ("alum_vat", 2, "tagging", []), ("freelb", 1, "span_qa", []),
 ]  # fmt: skip
 

@@ -10,9 +10,11 @@ import pytest
 import torch
 from criterions.restated import one_step
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from hf_encoders import WORDS, hf_run, save_encoder
 from support import batch, build, flat_gradient, slow, train_args, write_questions, write_task
 from torch.utils.flop_counter import FlopCounterMode
 
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.objectives.first_token import last_layer_at_first_token
 
 pytestmark = pytest.mark.fast
@@ -68,6 +70,48 @@ def test_an_update_is_that_of_the_whole_layer(
     assert 0 < difference <= 1e-6 or torch.equal(*gradients)
 
 
+# Of the 12 d^2 products for each token (ffn = 4 d), how many d^2 the last layer of a kind leaves out.
+CUT = {
+    **dict.fromkeys(("bert", "camembert", "electra", "ernie", "roberta", "xlm-roberta"), 10),
+    "deberta": 9, "deberta-v3": 9, "distilbert": 8, "mpnet": 8,
+    "albert": 0, "modernbert": 0, "mobilebert": 0,  # their last layer can't be cut
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("objective", ["text_classification", "commonsense_qa"])
+@pytest.mark.parametrize("kind", CUT)
+def test_so_is_that_of_an_encoder_of_transformers(
+    tmp_path: Path, folders: dict[str, Path], kind: str, objective: str
+) -> None:
+    """Gradients to 1e-6, without the products of the last layer for all tokens but the first."""
+    if (kind, objective) == ("deberta", "commonsense_qa"):
+        pytest.skip("transformers has no multiple choice for DeBERTa 1")
+    sizes = {"intermediate_size": 64, "hidden_dim": 64} if CUT[kind] else {}  # 4 d, d is 16
+    save_encoder(tmp_path / "encoder", kind, WORDS, **sizes)
+    data = {**folders, "text_classification": write_task(tmp_path / "classes")}
+    words = tokenizer_for_encoder(tmp_path / "encoder").dictionary
+    words.save(str(tmp_path / "classes" / "input0" / "dict.txt"))
+    gradients, counts = [], []
+    for more in ([], ["--whole-last-layer"]):
+        run = hf_run(data, tmp_path / "encoder", objective, "freelb", *SIZES["freelb"], *more)
+        sample = batch(run, ROWS)
+        with FlopCounterMode(display=False) as counter:
+            one_step(run, sample)
+        counts.append(counter.get_total_flops())
+        gradients.append(flat_gradient(run.model))
+    assert (gradients[0] - gradients[1]).norm() <= 1e-6 * gradients[1].norm()
+    tokens, passes = sample["net_input"]["src_tokens"], 3
+    left_out = tokens.numel() - len(tokens.view(-1, tokens.size(-1)))
+    # A product of the forward pass has two in the backward pass.
+    assert counts[1] - counts[0] == passes * 3 * 2 * CUT[kind] * 16**2 * left_out
+
+
+def test_a_head_that_reads_all_tokens_keeps_the_whole_layer(tmp_path: Path, folders: dict[str, Path]) -> None:
+    save_encoder(tmp_path / "encoder", "electra", WORDS, summary_type="mean")
+    run = hf_run(folders, tmp_path / "encoder", "commonsense_qa", "standard")
+    assert run.model.first_token_modules is None
+
+
 def products(run: SimpleNamespace) -> int:
     """Floating-point operations of a plain forward and backward."""
     sample = batch(run, ROWS)
@@ -113,10 +157,14 @@ def test_an_error_leaves_the_layer_as_it_was(folders: dict[str, Path]) -> None:
     assert "forward" not in vars(layer.self_attn) and "residual_connection" not in vars(layer)
 
 
-def test_re_computed_activations_keep_the_whole_layer(folders: dict[str, Path]) -> None:
-    run = side(folders, "text_classification", "standard")
-    checkpoint_wrapper(run.model.encoder.sentence_encoder.layers[-1])
-    tokens = batch(run, ROWS)["net_input"]["src_tokens"]
-    with last_layer_at_first_token(run.model):
-        features, _ = run.model.encoder.extract_features(tokens)
-    assert features.shape[1] == tokens.size(1)
+def test_re_computed_activations_and_a_layer_that_runs_twice_keep_it_whole(folders: dict[str, Path]) -> None:
+    for change in (
+        lambda layers: checkpoint_wrapper(layers[-1]),
+        lambda layers: layers.__setitem__(0, layers[1]),
+    ):
+        run = side(folders, "text_classification", "standard")
+        change(run.model.encoder.sentence_encoder.layers)
+        tokens = batch(run, ROWS)["net_input"]["src_tokens"]
+        with last_layer_at_first_token(run.model):
+            features, _ = run.model.encoder.extract_features(tokens)
+        assert features.shape[1] == tokens.size(1)

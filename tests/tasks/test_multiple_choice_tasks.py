@@ -220,7 +220,6 @@ def test_a_checkpoint_is_read_back_by_its_users(tmp_path: Path) -> None:
         *train_args(folder, tmp_path / "save", "freelb", "--max-update", "1", "--no-epoch-checkpoints",
                     task="commonsense_qa")
     )  # fmt: skip
-    bpe = {"bpe": "wordpiece", "bpe_wordpiece_vocab": str(folder / "vocab.txt")}
-    hub = RobertaModel.from_pretrained(str(tmp_path / "save"), "checkpoint_last.pt", str(folder), **bpe)
+    hub = RobertaModel.from_pretrained(str(tmp_path / "save"), "checkpoint_last.pt", str(folder), bpe=None)
     tokens = torch.tensor([0, 5, 6, 2, 7, 2])
     assert hub.predict("sentence_classification_head", tokens, return_logits=True).shape == (1, 1)

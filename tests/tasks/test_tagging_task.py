@@ -14,8 +14,8 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
-from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 from fairseq_adv.evaluation.trained import load
 
 
@@ -96,13 +96,13 @@ def test_training_is_shuffled_and_validation_ordered_by_length(tmp_path: Path) -
     assert spread < np.mean([np.ptp(train.sizes[rows]) for rows in np.split(train.ordered_indices(), 20)])
 
 
-def wordpiece_of(words: list[str], folder: Path) -> WordPieceTokenizer:
+def wordpiece_of(words: list[str], folder: Path) -> HFTokenizer:
     """Of all characters and the 300 most frequent starts, so that most words are several tokens."""
     pieces = sorted({c for word in words for c in word.lower()})
     starts = sorted({word.lower()[:3] for word in words[:2000]})[:300]
     tokens = [*pieces, *(f"##{c}" for c in pieces), *(s for s in starts if len(s) > 1)]
     write_encoder(folder, tokens)
-    return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
+    return HFTokenizer(folder)
 
 
 @pytest.mark.parametrize(
@@ -141,9 +141,9 @@ def test_every_tag_of_the_real_files_survives_the_tokens(
 
 
 def decoder(tokenizer: TokenToIds):  # type: ignore[no-untyped-def]  # of ids to the text of a word
-    if tokenizer.kind == "wordpiece":
-        symbols = tokenizer.dictionary.symbols
-        return lambda ids: "".join(symbols[i].removeprefix("##") for i in ids)
+    if tokenizer.kind == "hf":
+        pieces = tokenizer.dictionary_pieces()
+        return lambda ids: "".join(pieces[i].text for i in ids)
     from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 
     engine = get_encoder(str(tokenizer.files["encoder_json"]), str(tokenizer.files["vocab_bpe"]))

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from glue_samples import small_spiece
+from glue_samples import small_unigram
 from hf_encoders import save_tokenizer
 from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
 
@@ -113,17 +113,17 @@ def test_the_span_in_gpt2_bpe_is_the_phrase_with_its_space(
     [("The committee had met because ", " is whole.", "the report"), ("", " agreed.", "The committee"),
      ("He said ", "", "the whole report")],
 )  # fmt: skip
-def test_the_span_in_alberts_pieces_is_the_phrase(
+def test_the_span_in_a_deberta_s_pieces_is_the_phrase(
     tmp_path: Path, prefix: str, suffix: str, phrase: str
 ) -> None:
-    tokenizer = tokenizer_for_encoder(small_spiece(tmp_path))
+    tokenizer = tokenizer_for_encoder(small_unigram(tmp_path))
     cfg = SimpleNamespace(data=".", max_positions=64, wsc_margin_alpha=1.0, wsc_margin_beta=0.0)
     task = WSCTask(cfg, tokenizer)  # type: ignore[arg-type]
     (row,) = task._rows(PronounExample("0", prefix, "it", suffix, phrase, (), True, "x:1"))
+    pieces = tokenizer.dictionary_pieces()
     parts = (row.tokens[row.span], row.tokens[1:-1])
-    texts = ["".join(task.dictionary[int(t)] for t in part) for part in parts]
-    assert texts[0].replace("▁", " ") == f" {phrase}".lower()
-    assert texts[1].replace("▁", " ") == f" {prefix}{phrase}{suffix}".lower()
+    texts = ["".join(" " * pieces[int(t)].begins_word + pieces[int(t)].text for t in part) for part in parts]
+    assert texts == [f" {phrase}", f" {prefix}{phrase}{suffix}"]
 
 
 def test_what_an_unknown_token_shares_with_the_text_before_it_is_masked(tmp_path: Path) -> None:

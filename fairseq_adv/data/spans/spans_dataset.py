@@ -170,7 +170,7 @@ class SpansDataset(RowsDataset):
         context, (_, starts, ends) = self.squad.contexts[number], self.windows.contexts.of(number)
         shift = int(self.windows.begin[index] - self._offset[index])
         begin, end = starts[first + shift], ends[last + shift]
-        # WordPiece and ALBERT drop a letter's combining marks: no token covers them.
+        # BERT's and ALBERT's tokenizers drop a letter's combining marks: no token covers them.
         limit = len(context) if last + shift + 1 == len(starts) else starts[last + shift + 1]
         while end < limit and unicodedata.category(context[end]) in ("Mn", "Me"):
             end += 1

@@ -1,4 +1,4 @@
-"""Turns text into the ids of a fairseq dictionary: WordPiece, GPT-2's BPE and SentencePiece."""
+"""Turns text into the ids of a fairseq dictionary: any tokenizer.json, GPT-2's BPE and SentencePiece."""
 
 from __future__ import annotations
 

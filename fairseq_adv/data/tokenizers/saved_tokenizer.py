@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import check_own, whole
@@ -18,25 +18,16 @@ from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, load_engine
 from fairseq_adv.data.tokenizers.special_tokens import unusual_names
-from fairseq_adv.data.tokenizers.spiece import MODEL, AlbertTokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_dictionary
-from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer, wordpiece_config
 
 _NAMES = {
-    "vocab": "vocab.txt", "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "spiece": MODEL,
-    "dictionary": "dict.txt", "tokenizer_json": "tokenizer.json",
+    "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "dictionary": "dict.txt",
+    "tokenizer_json": "tokenizer.json",
 }  # fmt: skip
 
 
 # What :func:`save_tokenizer` writes, and what else is read where a tokenizer is.
 _FILES = (*_NAMES.values(), "tokenizer_config.json", HF_VOCABULARY, "special_tokens_map.json")
-
-
-def config_of(tokenizer: TokenToIds) -> dict[str, Any]:
-    """What tokenizer_config.json says: the options, and the special tokens that have unusual names."""
-    options = tokenizer.options
-    settings = wordpiece_config(options) if tokenizer.kind == "wordpiece" else options
-    return {**settings, **unusual_names(tokenizer.folder, tokenizer.kind)}
 
 
 def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
@@ -46,15 +37,11 @@ def save_tokenizer(folder: Path, tokenizer: TokenToIds) -> None:
     for role, path in tokenizer.files.items():
         shutil.copyfile(path, folder / _NAMES[role])
     if isinstance(tokenizer, HFTokenizer):
-        text = json.dumps(tokenizer.options, indent=2) + "\n"
-        (folder / HF_VOCABULARY).write_text(text, encoding="utf-8")
-        return
-    config = config_of(tokenizer)
-    if config or tokenizer.kind != "gpt2":
-        text = json.dumps(config, indent=2) + "\n"
-        (folder / "tokenizer_config.json").write_text(text, encoding="utf-8")
-    if isinstance(tokenizer, WordPieceTokenizer):
-        (folder / "tokenizer.json").write_text(tokenizer.engine.to_str(), encoding="utf-8")
+        name, content = HF_VOCABULARY, tokenizer.options
+    else:
+        name, content = "tokenizer_config.json", unusual_names(tokenizer.folder)
+    if content:
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def files_of_saved_tokenizer(folder: Path) -> list[Path]:
@@ -102,8 +89,7 @@ def saved_tokenizer_folder(
 def _has_tokenizer(folder: Path) -> bool:
     if is_hugging_face(folder) and (folder / "tokenizer.json").is_file():
         return True
-    own = any((folder / name).is_file() for name in ("vocab.txt", "encoder.json", MODEL))
-    return own and (folder / "dict.txt").is_file()
+    return (folder / "encoder.json").is_file() and (folder / "dict.txt").is_file()
 
 
 def saved_tokenizer(
@@ -147,28 +133,17 @@ def check_same_words(checkpoint: Path, trained_on: str, data: Path, part: str = 
         )
 
 
-def tokenizer_for_encoder(folder: Path, cased: Optional[bool] = None) -> TokenToIds:
-    """The tokenizer of an encoder made by ``fairseq-adv convert``, from its folder."""
+def tokenizer_for_encoder(folder: Path) -> TokenToIds:
+    """The tokenizer of an encoder's folder: Hugging Face's, or one made by ``fairseq-adv convert``."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. Pass an encoder's; names on a hub are not downloaded.")
     if is_hugging_face(folder):
-        if cased:
-            raise DataError("--cased: the tokenizer.json of a Hugging Face folder decides. Leave it out.")
         return HFTokenizer(folder)
-    if (folder / "vocab.txt").is_file():
-        return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt", cased)
-    if cased:
-        raise DataError(
-            "--cased is for WordPiece; GPT-2 BPE always keeps case, and ALBERT's tokenizer_config.json "
-            "determines whether it does. Leave --cased out."
-        )
-    if (folder / MODEL).is_file():
-        return AlbertTokenizer(folder / MODEL, folder / "dict.txt")
     if (folder / "encoder.json").is_file() and (folder / "vocab.bpe").is_file():
         return Gpt2Tokenizer(folder / "encoder.json", folder / "vocab.bpe", folder / "dict.txt")
     raise DataError(
-        f"{folder}: neither vocab.txt (WordPiece), nor encoder.json and vocab.bpe (GPT-2 BPE), nor {MODEL} "
-        "(ALBERT) found. Pass a Hugging Face folder, or one written by fairseq-adv convert."
+        f"{folder}: neither a Hugging Face folder nor one with encoder.json and vocab.bpe (GPT-2 BPE). Pass "
+        "an encoder's folder."
     )
 
 
@@ -178,12 +153,7 @@ def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
     Raises:
         DataError: there is no tokenizer.
     """
-    if tokenizer_dir:
-        return tokenizer_for_encoder(Path(tokenizer_dir))
-    folder = Path(data.split(":")[0])
-    if not (folder / "dict.txt").is_file():
-        raise DataError(
-            f"{folder}: no dict.txt found. Pass the encoder's folder as --tokenizer-dir: a Hugging Face "
-            "folder, or one written by fairseq-adv convert."
-        )
+    folder = Path(tokenizer_dir or data.split(":")[0])
+    if not (tokenizer_dir or is_hugging_face(folder) or (folder / "dict.txt").is_file()):
+        raise DataError(f"{folder}: no tokenizer found. Pass the encoder's folder as --tokenizer-dir.")
     return tokenizer_for_encoder(folder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any
 
 from fairseq_adv.data.checked_json import json_object
 
@@ -19,34 +19,33 @@ ROLES = {
     "<mask>": "mask_token",
 }
 """fairseq's symbols -> their keys in the files of Hugging Face's tokenizers."""
-_USUAL = {
-    "wordpiece": dict(zip(ROLES, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))),
-    "albert": dict(zip(ROLES, ("[CLS]", "<pad>", "[SEP]", "<unk>", "[MASK]"))),
-    "gpt2": dict(zip(ROLES, ROLES)),
-}
+_USUAL = (  # of BERT, of ALBERT, and of GPT-2's kind
+    dict(zip(ROLES, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))),
+    dict(zip(ROLES, ("[CLS]", "<pad>", "[SEP]", "<unk>", "[MASK]"))),
+    dict(zip(ROLES, ROLES)),
+)
 
 
-def usual_names(symbol: str) -> List[str]:
+def usual_names(symbol: str) -> list[str]:
     """What tokenizers call fairseq's symbol, the more usual names first."""
-    return [tokens[symbol] for tokens in _USUAL.values()]
+    return [tokens[symbol] for tokens in _USUAL]
 
 
-def special_tokens(folder: Path, kind: str) -> Dict[str, str]:
-    """fairseq's symbols -> the encoder's tokens, as in the tokenizer's files in ``folder``, else as usual."""
-    named: Dict[str, Any] = {}
+def special_tokens(folder: Path) -> dict[str, str]:
+    """fairseq's symbols -> a byte-level tokenizer's tokens, as in its files in ``folder``, else the same."""
+    named: dict[str, Any] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).is_file():
             named.update(json_object(folder / name))
-    found: Dict[str, str] = {}
+    found: dict[str, str] = {}
     for symbol, key in ROLES.items():
         value = named.get(key)
         # Hugging Face writes a token as a string or as {"content": string, …}.
         value = value.get("content") if isinstance(value, dict) else value
-        found[symbol] = value if isinstance(value, str) else _USUAL[kind][symbol]
+        found[symbol] = value if isinstance(value, str) else symbol
     return found
 
 
-def unusual_names(folder: Path, kind: str) -> Dict[str, str]:
+def unusual_names(folder: Path) -> dict[str, str]:
     """What tokenizer_config.json must say for :func:`special_tokens` to find the same ones again."""
-    tokens = special_tokens(folder, kind)
-    return {ROLES[symbol]: token for symbol, token in tokens.items() if token != _USUAL[kind][symbol]}
+    return {ROLES[symbol]: token for symbol, token in special_tokens(folder).items() if token != symbol}

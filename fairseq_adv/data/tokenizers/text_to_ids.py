@@ -1,6 +1,6 @@
 """Turns text into fairseq dictionary ids, at the speed of a compiled tokenizer.
 
-Each tokenizer is a file: ``gpt2_bpe``, ``wordpiece``, ``spiece``. ``saved_tokenizer`` finds the one of an
+Each tokenizer is a file: ``gpt2_bpe``, ``hf_tokenizer``, ``spiece``. ``saved_tokenizer`` finds the one of an
 encoder, a task or a checkpoint.
 
 fairseq's recipe writes the tokenizer's ids as text and looks each up as a word in a dictionary. Here the
@@ -9,7 +9,6 @@ tokenizer's own id indexes a table of dictionary ids, built once; the ids are th
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,15 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from fairseq.data import Dictionary
 
-from fairseq_adv.data.checked_json import check_text
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import check_size, sha256_of
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 
 Ids = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
 _TOGETHER = 1 << 20
-_DROPPED = re.compile("[\x01-\x08\x0e-\x1b\x7f\x8f\x9f]+")  # control characters
 
 
 class Piece(NamedTuple):
@@ -44,7 +40,7 @@ class TokenToIds(ABC):
     """Turns rows of text into fairseq dictionary ids.
 
     Attributes:
-        kind: the tokenizer's name, "gpt2", "wordpiece", "albert", "sentencepiece" or "hf".
+        kind: the tokenizer's name, "gpt2", "sentencepiece" or "hf".
         splits_at_spaces: a word between two spaces, together with the space before it, always has the same
             tokens. Other white space next to a space may change that if ``white_space_counts``.
         white_space_counts: white space produces tokens.
@@ -173,54 +169,3 @@ def library_errors(path: Path) -> Iterator[None]:
         raise
 
 
-class CompiledTokenizer(TokenToIds):
-    """A tokenizer of the library ``tokenizers``, which splits at white space and drops it.
-
-    Attributes:
-        engine: the ``tokenizers.Tokenizer``, without special tokens.
-    """
-
-    splits_at_spaces = True
-    white_space_counts = False
-    mark = "##"
-    mark_begins_word = False
-
-    def __init__(
-        self, engine: Any, dictionary: Path, files: Mapping[str, Path], options: Mapping[str, Any]
-    ) -> None:
-        self.engine = engine
-        words = [engine.id_to_token(number) for number in range(engine.get_vocab_size())]
-        # A text can't write fairseq's control symbols, whatever splits it into words.
-        words = ["<unk>" if word in (*FAIRSEQ_FIRST, FAIRSEQ_MASK) else word for word in words]
-        super().__init__(words, load_dictionary(dictionary), {**files, "dictionary": dictionary}, options)
-
-    def pieces(self, rows: Sequence[str]) -> List[List[int]]:
-        fast = getattr(self.engine, "encode_batch_fast", self.engine.encode_batch)  # without offsets
-        return [encoding.ids for encoding in self._encodings(fast, rows)]
-
-    def encode_spans(self, rows: Sequence[str]) -> Iterator[Tuple[List[int], Offsets, Offsets]]:
-        for row, encoding in zip(rows, self._encodings(self.engine.encode_batch, rows)):
-            offsets = np.array(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-            cut = _DROPPED.match(row)
-            if cut:  # the library (0.23.3) shifts all offsets where SentencePiece's table drops these
-                (rest,) = self._encodings(self.engine.encode_batch, [row[cut.end() :]])
-                if rest.ids == encoding.ids:
-                    offsets = np.array(rest.offsets, dtype=np.int32).reshape(-1, 2) + np.int32(cut.end())
-            yield encoding.ids, offsets[:, 0], offsets[:, 1]
-
-    def _encodings(self, encode_batch: Any, rows: Sequence[str]) -> Any:
-        try:
-            with library_errors(next(iter(self.files.values()))):
-                return encode_batch(list(rows), add_special_tokens=False)
-        except TypeError:  # it takes no text that UTF-8 can't hold
-            for row in rows:
-                check_text(row, f"the text {row!r:.60}")
-            raise
-
-    def dictionary_pieces(self) -> List[Piece]:
-        pieces = [NO_TEXT] * len(self.dictionary.symbols)
-        for number in set(self.table.tolist()) - {self.dictionary.eos(), self.dictionary.unk()}:
-            symbol = self.dictionary.symbols[number]
-            is_marked = symbol.startswith(self.mark)
-            pieces[number] = Piece(symbol[len(self.mark) * is_marked :], is_marked == self.mark_begins_word)
-        return pieces

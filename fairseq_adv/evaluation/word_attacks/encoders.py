@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -24,6 +25,7 @@ from fairseq_adv.evaluation.predict.text_predictor import encoded
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 from fairseq_adv.evaluation.word_attacks.candidates import cased_like
 from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_one_word
+from fairseq_adv.models.hf_encoder import HFEncoderModel
 
 _TOKENS = 4096  # per mini-batch
 
@@ -32,23 +34,46 @@ class TextEncoder:
     """An encoder and its tokenizer.
 
     Args:
-        path: a folder that ``fairseq-adv convert`` wrote, or a pre-training checkpoint.
+        path: a Hugging Face folder, one that ``fairseq-adv convert`` wrote, or a pre-training checkpoint.
+        masked_lm: whether it must predict words.
+
+    Raises:
+        DataError: the encoder can't be used, or its masked-LM head was never trained.
     """
 
-    def __init__(self, path: Path, device: torch.device) -> None:
+    def __init__(self, path: Path, device: torch.device, masked_lm: bool = False) -> None:
+        self._device = device
+        if path.is_dir() and is_hugging_face(path):
+            self.tokenizer: TokenToIds = tokenizer_for_encoder(path)
+            self.tokenizer.dictionary.add_symbol("<mask>")
+            self.model: Any = HFEncoderModel.from_folder(path, self.tokenizer.dictionary, masked_lm).to(
+                device
+            )
+            has_head = not masked_lm or self.model.has_trained_masked_lm_head
+        else:
+            self.tokenizer, self.model = self._of_fairseq(path)
+            about = json_object_or_none(path / "conversion.json") or {}
+            has_head = "encoder.lm_head" not in str(about.get("newly_initialised"))
+        if masked_lm and not has_head:
+            raise DataError(
+                f"{path}: its masked-LM head was not trained (its source had none), so it can't propose "
+                "words. Pass a masked LM."
+            )
+        self.dictionary = self.tokenizer.dictionary
+        self.most = int(self.model.max_positions())
+
+    def _of_fairseq(self, path: Path) -> tuple[TokenToIds, Any]:
         checkpoint = path / "model.pt" if path.is_dir() else path
         state = read_checkpoint(checkpoint)
         if path.is_dir():
-            self.tokenizer: TokenToIds = tokenizer_for_encoder(path)
+            tokenizer = tokenizer_for_encoder(path)
         else:
-            self.tokenizer = saved_tokenizer(checkpoint, str(state["cfg"].task.data or ""))
-        self.dictionary = self.tokenizer.dictionary
-        self.dictionary.add_symbol("<mask>")
+            tokenizer = saved_tokenizer(checkpoint, str(state["cfg"].task.data or ""))
+        tokenizer.dictionary.add_symbol("<mask>")
         with reported_as_data_error(checkpoint):
-            task = MaskedLMTask(state["cfg"].task, self.dictionary)
-        self.model = load_model(checkpoint, state, task, InferenceConfig(device_name=str(device))).model
-        self._device = device
-        self.most = int(self.model.max_positions())  # type: ignore[operator]
+            task = MaskedLMTask(state["cfg"].task, tokenizer.dictionary)
+        inference = InferenceConfig(device_name=str(self._device))
+        return tokenizer, load_model(checkpoint, state, task, inference).model
 
     def batches(self, rows: Sequence[npt.NDArray[np.int64]]) -> Iterator[tuple[list[int], Tensor]]:
         """(indices of the rows, (rows, tokens) int64) mini-batches of rows of similar length."""
@@ -93,14 +118,8 @@ class MaskedLMCandidates:
     sequences, by the product of their tokens' probabilities, found without trying all of them.
     """
 
-    def __init__(self, encoder: TextEncoder, path: Path) -> None:
-        about = json_object_or_none(path / "conversion.json") or {}
-        if "encoder.lm_head" in str(about.get("newly_initialised")):
-            raise DataError(
-                f"{path}: its masked-LM head was not trained (its source had none), so it can't propose "
-                "words. Pass a masked LM."
-            )
-        self._encoder = encoder
+    def __init__(self, path: Path, device: torch.device) -> None:
+        self._encoder = encoder = TextEncoder(path, device, masked_lm=True)
         pieces = encoder.tokenizer.dictionary_pieces()
         self._texts = [piece.text for piece in pieces]
         self._begins = torch.tensor([piece.begins_word and piece.text.isalpha() for piece in pieces])

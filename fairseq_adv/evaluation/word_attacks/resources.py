@@ -67,7 +67,7 @@ def build(settings: Settings, resources: Resources, victim: Service, device: tor
     sources = [_source(name, settings, resources) for name in settings.sources if name != "masked_lm"]
     encoder = masked_lm = None
     if resources.masked_lm is not None:
-        masked_lm = MaskedLMCandidates(TextEncoder(resources.masked_lm, device), resources.masked_lm)
+        masked_lm = MaskedLMCandidates(resources.masked_lm, device)
     if resources.similarity_encoder is not None:
         encoder = SentenceVectors(TextEncoder(resources.similarity_encoder, device))
     tagger = None if resources.tagger is None else _tagger(resources.tagger)

@@ -15,8 +15,8 @@ from glue_samples import AWKWARD, small_bpe, small_wordpiece, write
 from fairseq_adv.data.corpus.word_cache import WHITE_SPACE, WordCache
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
-from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
 pytestmark = pytest.mark.fast
 
@@ -58,13 +58,11 @@ def test_gpt2_words_equal_fairseqs_encoder_with_the_real_files(shared_data: Path
 
 
 @pytest.mark.parametrize("limit", [50, 100_000])
-def test_wordpiece_words_equal_the_tokenizer_on_whole_rows(limit: int, tmp_path: Path) -> None:
-    folder = small_wordpiece(tmp_path)
-    tokenizer = WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
-    engine, cache = tokenizer.engine, WordCache(tokenizer, limit)
+def test_a_hugging_face_tokenizer_reads_whole_rows(limit: int, tmp_path: Path) -> None:
+    tokenizer = HFTokenizer(small_wordpiece(tmp_path))
+    cache = WordCache(tokenizer, limit)
     for rows in batches(3):
-        tokens = [engine.encode(row, add_special_tokens=False).tokens for row in rows]
-        check(cache, rows, [[*map(tokenizer.dictionary.index, row), 2] for row in tokens])
+        check(cache, rows, [tokenizer.encode([row])[0].tolist() for row in rows])
 
 
 def test_each_word_is_tokenised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,17 +13,17 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SpansDataset, cut_into_windows, targets_of
 from fairseq_adv.data.spans.squad import Squad, read_squad
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
-from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
 CONTEXT = "w0 w1 w2 w3 w4 w5 w6 w7 w8 w9"
 
 
-def squad_of(folder: Path, *answers: str | None, context: str = CONTEXT) -> tuple[Squad, WordPieceTokenizer]:
+def squad_of(folder: Path, *answers: str | None, context: str = CONTEXT) -> tuple[Squad, HFTokenizer]:
     write_encoder(folder)
     rows = [span_question(str(k), context, answer) for k, answer in enumerate(answers)]
     squad = read_squad(write_squad(folder / "train.json", (context, rows)))
-    return squad, WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
+    return squad, HFTokenizer(folder)
 
 
 @pytest.mark.fast
@@ -39,9 +39,9 @@ def test_windows_by_hand(tmp_path: Path) -> None:
     ]  # fmt: skip
     dataset = SpansDataset(squad, windows, "train", 0, 2, 1, seed=None)
     sample = dataset.collater([dataset[0], dataset[5]])
-    symbols = tokenizer.dictionary.symbols
-    assert [symbols[int(t)] for t in sample["net_input"]["src_tokens"][1]] == [
-        "<s>", "w1", "?", "</s>", "</s>", "w4", "w5", "w6", "w7", "w8", "w9", "</s>",
+    pieces = tokenizer.dictionary_pieces()
+    assert [pieces[int(t)].text for t in sample["net_input"]["src_tokens"][1]] == [
+        "", "w1", "?", "", "", "w4", "w5", "w6", "w7", "w8", "w9", "",
     ]  # fmt: skip
     assert sample["allowed"].tolist() == [[True, *[False] * 4, *[True] * 6, False]] * 2
     assert dataset.text_of(0, 9, 10) == "w4 w5" and dataset.text_of(5, 9, 9) == "w8"
@@ -89,7 +89,7 @@ def test_white_space_around_an_answer_counts_for_nothing(tmp_path: Path) -> None
 @pytest.mark.fast
 def test_a_spans_last_letter_keeps_its_combining_marks(tmp_path: Path) -> None:
     write_encoder(tmp_path, ["cafe", "is", "nai", "##ve", "?"])
-    tokenizer = WordPieceTokenizer(tmp_path / "vocab.txt", tmp_path / "dict.txt")
+    tokenizer = HFTokenizer(tmp_path)
     context, rows = "cafe\u0301 is cafe\u0301\u20dd", [span_question("a", "cafe is", "is", "?")]
     squad = Squad(read_squad(write_squad(tmp_path / "train.json", ("cafe is", rows))).questions, [context])
     dataset = SpansDataset(squad, cut_into_windows(squad, tokenizer, 24, 2), "train", 0, 2, 1, seed=None)
@@ -104,7 +104,7 @@ def real_tokenizer(kind: str, shared_data: Path, folder: Path, texts: list[str])
     characters = sorted({c for text in texts for c in text.lower() if not c.isspace()})
     tokens = list(dict.fromkeys([*characters, *(f"##{c}" for c in characters), *words]))
     write_encoder(folder, tokens)
-    return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
+    return HFTokenizer(folder)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "wordpiece"])

@@ -17,8 +17,7 @@ from glue_samples import rte, small_wordpiece, write
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.text.labelled_folder import label_dictionary
-from fairseq_adv.data.tokenizers.registered_bpe import WordPieceBPE, WordPieceBPEConfig
-from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 
 pytestmark = pytest.mark.fast
 
@@ -57,20 +56,22 @@ def test_label_dictionary_equals_fairseqs(labels: list[str], tmp_path: Path) -> 
     assert (tmp_path / "found.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes()
 
 
-def test_wordpiece_folder_equals_fairseq_preprocess(tmp_path: Path) -> None:
+def test_a_folder_equals_fairseq_preprocess(tmp_path: Path) -> None:
     encoder = small_wordpiece(tmp_path / "encoder")
     rte(tmp_path / "RTE")
-    tokenizer = WordPieceTokenizer(encoder / "vocab.txt", encoder / "dict.txt")
+    tokenizer = HFTokenizer(encoder)
+    dictionary = tokenizer.dictionary
+    dictionary.save(str(tmp_path / "dict.txt"))
     prepare(tmp_path, "RTE", tmp_path / "out", tokenizer, progress=False)
-    bpe = WordPieceBPE(WordPieceBPEConfig(bpe_wordpiece_vocab=str(encoder / "vocab.txt")))
     for split, file in (("train", "train.tsv"), ("valid", "dev.tsv"), ("test", "test.tsv")):
         rows = [
             line.split("\t") for line in (tmp_path / "RTE" / file).read_bytes().decode().split("\n")[1:-1]
         ]
         for number in (0, 1):
-            write(tmp_path / f"input{number}" / split, [bpe.encode(row[number + 1].strip()) for row in rows])
+            ids = [tokenizer.encode([row[number + 1]])[0][:-1] for row in rows]
+            write(tmp_path / f"input{number}" / split, [dictionary.string(torch.tensor(one)) for one in ids])
     for number in (0, 1):
-        arguments = ["--only-source", "--srcdict", str(encoder / "dict.txt")]
+        arguments = ["--only-source", "--srcdict", str(tmp_path / "dict.txt")]
         for split in ("train", "valid", "test"):
             arguments += [f"--{split}pref", str(tmp_path / f"input{number}" / split)]
         destination = tmp_path / "expected" / f"input{number}"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from glue_samples import small_spiece
+from glue_samples import small_unigram
 from support import write_encoder
 
 from fairseq_adv.data.errors import DataError
@@ -16,7 +16,6 @@ from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
-from fairseq_adv.data.tokenizers.wordpiece import WordPieceTokenizer
 
 TEXTS = [
     "In the 1990s, Beyonc\u00e9's na\u00efve caf\u00e9 cost \u20ac24\u201310!",
@@ -30,15 +29,13 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["gpt2", "wordpiece", "albert"])
+@pytest.fixture(scope="module", params=["gpt2", "wordpiece", "unigram"])
 def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TokenToIds:
     if request.param == "gpt2":
         bpe: Path = request.getfixturevalue("shared_data") / "gpt2_bpe"
         return Gpt2Tokenizer(bpe / "encoder.json", bpe / "vocab.bpe", bpe / "dict.txt")
-    if request.param == "albert":
-        return tokenizer_for_encoder(small_spiece(tmp_path_factory.mktemp("albert")))
-    folder = write_encoder(tmp_path_factory.mktemp("wordpiece"))
-    return WordPieceTokenizer(folder / "vocab.txt", folder / "dict.txt")
+    write = small_unigram if request.param == "unigram" else write_encoder
+    return tokenizer_for_encoder(write(tmp_path_factory.mktemp(request.param)))
 
 
 def test_the_ids_are_those_of_encode(tokenizer: TokenToIds) -> None:

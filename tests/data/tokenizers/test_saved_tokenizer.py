@@ -9,7 +9,7 @@ from pathlib import Path
 
 import hf_encoders
 import pytest
-from glue_samples import AWKWARD, small_bpe, small_spiece, small_wordpiece, sst2
+from glue_samples import AWKWARD, small_bpe, small_unigram, small_wordpiece, sst2
 from hf_encoders import WORDS
 
 from fairseq_adv.data.errors import DataError
@@ -26,23 +26,12 @@ from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 
 pytestmark = pytest.mark.fast
 
-KINDS = ["gpt2", "lower case", "cased", "as its config says", "albert"]
+KINDS = {"gpt2": small_bpe, "wordpiece": small_wordpiece, "unigram": small_unigram}
 
 
 @pytest.fixture(params=KINDS)
 def tokenizer(request: pytest.FixtureRequest, tmp_path: Path) -> TokenToIds:
-    folder = tmp_path / "encoder"
-    if request.param == "gpt2":
-        return tokenizer_for_encoder(small_bpe(folder))
-    if request.param == "albert":
-        small_spiece(folder)
-        (folder / "tokenizer_config.json").write_text('{"do_lower_case": false, "keep_accents": true}')
-        return tokenizer_for_encoder(folder)
-    small_wordpiece(folder)
-    if request.param == "as its config says":
-        config = '{"do_lower_case": false, "strip_accents": true, "tokenize_chinese_chars": false}'
-        (folder / "tokenizer_config.json").write_text(config)
-    return tokenizer_for_encoder(folder, True if request.param == "cased" else None)
+    return tokenizer_for_encoder(KINDS[request.param](tmp_path / "encoder"))
 
 
 def ids(tokenizer: TokenToIds) -> list[int]:
@@ -57,12 +46,6 @@ def test_the_same_ids_and_options(tokenizer: TokenToIds, tmp_path: Path) -> None
     kept = tokenizer_for_encoder(out)
     assert ids(kept) == ids(tokenizer) and len(set(ids(kept))) > 20
     assert (kept.kind, kept.options) == (tokenizer.kind, tokenizer.options)
-
-
-def test_the_options_matter(tmp_path: Path) -> None:
-    """What the test above would not see if they did not."""
-    folder = small_wordpiece(tmp_path / "encoder")
-    assert ids(tokenizer_for_encoder(folder, True)) != ids(tokenizer_for_encoder(folder, None))
 
 
 def with_words(data: Path, words: Sequence[str]) -> Path:

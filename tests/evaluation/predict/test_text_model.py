@@ -30,7 +30,7 @@ NAMES_IN_CHECKPOINTS = pytest.mark.skipif(
 ENCODERS = {
     "wordpiece": glue_samples.small_wordpiece,
     "gpt2": glue_samples.small_bpe,
-    "albert": glue_samples.small_spiece,
+    "unigram": glue_samples.small_unigram,
 }
 TASKS = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte, "STS-B": glue_samples.stsb}
 
@@ -63,15 +63,14 @@ def texts(task: str) -> list[Any]:
     [
         ("wordpiece", "SST-2", "64"), ("gpt2", "SST-2", "16"), ("wordpiece", "RTE", "24"),
         ("gpt2", "RTE", "64"), ("wordpiece", "STS-B", "64"), ("gpt2", "STS-B", "32"),
-        ("albert", "SST-2", "64"), ("albert", "RTE", "24"),
+        ("unigram", "SST-2", "64"), ("unigram", "RTE", "24"),
     ],
 )  # fmt: skip
 def test_the_scores_are_those_of_the_prepared_texts(
     encoder: str, task: str, positions: str, tmp_path: Path
 ) -> None:
     """Cut where they are longer than the model, too."""
-    albert = ["--arch", "albert_base", "--encoder-input-dim", "8"] if encoder == "albert" else []
-    folder = make(tmp_path, encoder, task, "--max-positions", positions, *albert)
+    folder = make(tmp_path, encoder, task, "--max-positions", positions)
     predict(Request(None, tmp_path / "out", [folder / "a.pt"], data=folder / "data", running=CPU))
     prepared = kept(tmp_path / "out")[0]
     answers = load(folder / "a.pt", device="cpu").predict(texts(task))
@@ -109,10 +108,8 @@ def test_the_tokenizer_is_found_beside_the_checkpoint_first(pairs: Path, tmp_pat
     assert load(pairs / "a.pt", tokenizer_dir=pairs / "encoder", device="cpu").predict(row) == expected
     shutil.copy(pairs / "a.pt", tmp_path)
     shutil.copytree(pairs / "data" / "tokenizer", tmp_path / "tokenizer")
-    lines = (tmp_path / "tokenizer" / "vocab.txt").read_text().splitlines()
-    (tmp_path / "tokenizer" / "vocab.txt").write_text("".join(f"{line}\n" for line in [*lines[1:], lines[0]]))
-    assert load(tmp_path / "a.pt", device="cpu").predict(row) == expected  # the order of tokens is not an id
-    (tmp_path / "tokenizer" / "vocab.txt").unlink()
+    assert load(tmp_path / "a.pt", device="cpu").predict(row) == expected
+    (tmp_path / "tokenizer" / "hf_vocabulary.json").unlink()
     with pytest.raises(DataError, match="tokenizer: neither"):
         load(tmp_path / "a.pt", device="cpu")
 

@@ -34,7 +34,6 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.word_attacks.resources import Resources
 from fairseq_adv.evaluation.word_attacks.victim import AttackedFile, Victim, read_examples
 from fairseq_adv.evaluation.word_attacks.word_text import words_of
-from fairseq_adv.hub.convert import convert_hf_checkpoint
 
 pytest.importorskip("nltk")
 pytest.importorskip("transformers")
@@ -273,8 +272,7 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from nltk.tag.perceptron import PerceptronTagger
 
     folder = tmp_path_factory.mktemp("resources")
-    save_bert(folder / "hf", head=True)
-    convert_hf_checkpoint(folder / "hf", folder / "encoder")
+    save_bert(folder / "encoder", head=True)
     texts = " ".join(text.lower() for pair in glue_samples.pairs() for text in pair)
     words = sorted(set(words_of(texts)))
     near = {word: [words[i - 1], words[i - 2], words[i - 3]] for i, word in enumerate(words)}

@@ -9,39 +9,41 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hf_models import SENTENCES, bert_vocabulary, save_albert, save_bert, save_roberta
+from hf_encoders import save_encoder
+from hf_models import SENTENCES, bert_vocabulary, save_bert, save_roberta
+from tokenizers import ByteLevelBPETokenizer, Tokenizer
+from transformers import BertForMaskedLM
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder
 from fairseq_adv.evaluation.word_attacks.word_text import WordText
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
-pytest.importorskip("transformers")
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta", "albert"])
+@pytest.fixture(scope="module", params=["bert", "roberta", "deberta-v3", "converted"])
 def encoder(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Any, Path, Path]:
-    """(family, the model of transformers, its folder, the converted one)."""
+) -> tuple[Any, Path, Path]:
+    """(the model of transformers, its folder, the folder that is read); the last is a converted RoBERTa."""
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "bert":
-        model = save_bert(folder / "hf", head=True, layer_norm_eps=1e-5)
-    elif request.param == "roberta":
-        model = save_roberta(folder / "hf")
-    else:
-        model = save_albert(folder / "hf", layer_norm_eps=1e-9)
+        return save_bert(folder / "hf", head=True), folder / "hf", folder / "hf"
+    if request.param != "converted":
+        model = save_encoder(folder / "hf", request.param, max_position_embeddings=160)
+        return model, folder / "hf", folder / "hf"
+    model = save_roberta(folder / "hf")
     convert_hf_checkpoint(folder / "hf", folder / "fairseq")
-    return request.param, model, folder / "hf", folder / "fairseq"
+    return model, folder / "hf", folder / "fairseq"
 
 
-def test_vectors_are_the_means_of_the_last_layer(encoder: tuple[str, Any, Path, Path]) -> None:
+def test_vectors_are_the_means_of_the_last_layer(encoder: tuple[Any, Path, Path]) -> None:
     """Whatever else is in the mini-batch, to 1e-5."""
-    family, model, folder, converted = encoder
-    vectors = SentenceVectors(TextEncoder(converted, CPU))([*SENTENCES, SENTENCES[2]])
+    model, folder, path = encoder
+    vectors = SentenceVectors(TextEncoder(path, CPU))([*SENTENCES, SENTENCES[2]])
     assert np.array_equal(vectors[2], vectors[-1])
-    tokenizer = _tokenizer(family, folder)
+    tokenizer = _tokenizer(folder)
     for sentence, vector in zip(SENTENCES, vectors):
         ids = torch.tensor([tokenizer(sentence)])
         with torch.no_grad():
@@ -49,30 +51,20 @@ def test_vectors_are_the_means_of_the_last_layer(encoder: tuple[str, Any, Path, 
         assert np.abs(hidden.mean(0).numpy() - vector).max() < 1e-5
 
 
-def _tokenizer(family: str, folder: Path) -> Any:
-    if family == "bert":
-        from tokenizers import BertWordPieceTokenizer
-
-        wordpiece = BertWordPieceTokenizer(str(folder / "vocab.txt"))
-        return lambda text: wordpiece.encode(text).ids
-    if family == "albert":
-        from transformers import AlbertTokenizer
-
-        albert = AlbertTokenizer.from_pretrained(folder)
-        return lambda text: albert(text)["input_ids"]
-    from tokenizers import ByteLevelBPETokenizer
-
+def _tokenizer(folder: Path) -> Any:
+    if (folder / "tokenizer.json").is_file():
+        engine = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        return lambda text: engine.encode(text).ids
     bpe = ByteLevelBPETokenizer(str(folder / "vocab.json"), str(folder / "merges.txt"))
     return lambda text: [0, *bpe.encode(text).ids, 2]
 
 
 @pytest.mark.parametrize("most", [1, 4, 9])
 def test_the_most_probable_words_are_found_without_trying_all(
-    encoder: tuple[str, Any, Path, Path], most: int
+    encoder: tuple[Any, Path, Path], most: int
 ) -> None:
     """Against all sequences of tokens, for words of one to three."""
-    path = encoder[3]
-    propose = MaskedLMCandidates(TextEncoder(path, CPU), path)
+    propose = MaskedLMCandidates(encoder[2], CPU)
     begins, continues = propose._begins, propose._continues
     assert begins.sum() > most and continues.sum() > most
     for tokens in (1, 2, 3):
@@ -91,17 +83,15 @@ def test_the_most_probable_words_are_found_without_trying_all(
         assert propose._proposed(log_probs, most) == expected
 
 
-def test_each_word_is_asked_for_at_its_own_tokens(encoder: tuple[str, Any, Path, Path]) -> None:
+def test_each_word_is_asked_for_at_its_own_tokens(encoder: tuple[Any, Path, Path]) -> None:
     """The most probable token at the word's only position, from transformers' logits on the text as it is."""
-    family, model, folder, path = encoder
+    model, folder, path = encoder
     text = WordText.of(["the film was fine , and the film ran", "never this"])
-    (found,) = MaskedLMCandidates(TextEncoder(path, CPU), path)([(text, 3)])
+    (found,) = MaskedLMCandidates(path, CPU)([(text, 3)])
     assert len(found) == len(text.words)
     assert all(len(words) <= 3 for words in found) and sum(map(len, found)) > len(found)
-    if family == "bert":
-        from tokenizers import BertWordPieceTokenizer
-
-        tokenizer = BertWordPieceTokenizer(str(folder / "vocab.txt"))
+    if isinstance(model, BertForMaskedLM):
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         for number, originals in enumerate(text.originals):
             encoding = tokenizer.encode(originals)
             with torch.no_grad():
@@ -121,8 +111,11 @@ def test_each_word_is_asked_for_at_its_own_tokens(encoder: tuple[str, Any, Path,
 
 def test_an_encoder_without_a_trained_head_is_refused(tmp_path: Path) -> None:
     save_bert(tmp_path / "hf")
-    convert_hf_checkpoint(tmp_path / "hf", tmp_path / "fairseq")
-    with pytest.raises(DataError, match="its masked-LM head was not trained"):
-        MaskedLMCandidates(TextEncoder(tmp_path / "fairseq", CPU), tmp_path / "fairseq")
+    save_roberta(tmp_path / "roberta", head=False)
+    convert_hf_checkpoint(tmp_path / "roberta", tmp_path / "fairseq")
+    for folder in ("hf", "fairseq"):
+        assert TextEncoder(tmp_path / folder, CPU)
+        with pytest.raises(DataError, match="its masked-LM head was not trained"):
+            MaskedLMCandidates(tmp_path / folder, CPU)
     with pytest.raises(DataError, match="no such checkpoint"):
         TextEncoder(tmp_path / "other.pt", CPU)
