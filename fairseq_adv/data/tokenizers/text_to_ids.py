@@ -167,5 +167,3 @@ def library_errors(path: Path) -> Iterator[None]:
                 f"{path}: the library tokenizers can't use it ({' '.join(str(error).split()):.200})"
             ) from error
         raise
-
-
