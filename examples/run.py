@@ -30,9 +30,9 @@ from fairseq_adv.cli.encoder_folder import check_dictionary, hugging_face_args, 
 from fairseq_adv.cli.number_types import count
 from fairseq_adv.cli.script import exit_status
 from fairseq_adv.cli.train_command import ON_CPUS
-from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import is_hugging_face
+from fairseq_adv.data.train_options import TrainOptions
 
 EXAMPLES = Path(__file__).resolve().parent
 ENCODER = "ENCODER_DIR"  # the yamls' placeholder for the encoder's folder

@@ -12,7 +12,7 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError
 
 if TYPE_CHECKING:
-    from .train_options import TrainOptions
+    from fairseq_adv.data.train_options import TrainOptions
 
 # What other programs, papers and our own tables call them; of several, the first that exists is meant.
 _OPTIONS = {

@@ -57,9 +57,7 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.class_report import Report
 
 _TASKS = (
-    "a benchmark: CoLA, SST-2, MRPC, STS-B, QQP, MNLI-m, MNLI-mm, RTE, AX (with an MNLI model), QNLI (with a "
-    "sentence_prediction or qnli_ranking model), WNLI (with a sentence_prediction or wsc model), "
-    "commonsense_qa, arc, race, openbookqa, qnli_ranking, wsc, squad, tagging; with --input: "
+    f"a benchmark: {', '.join(one.name for one in PREDICTION_TASKS)} (AX: with an MNLI model); with --input: "
     f"{', '.join(one.name for one in EVALUATION_SETS)}. Leave it out for your own data"
 )
 _INPUT = (

@@ -29,25 +29,23 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.printable import printable
 from fairseq_adv.data.processes import python_module
+from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv_compat.hydra_errors import for_the_user
 
 from .check_options import checked
-from .data_folder import kind_of
 from .launcher import errors_told_once, launch
 from .number_types import count
 from .script import RESUMABLE, VerbParser
 from .shown_run import ShownRun
 from .train_command import ON_CPUS, OTHER_STARTS, filled_in
 from .train_log import logged_to
-from .train_options import TrainOptions
 
 logger = logging.getLogger(__name__)
 
 _FILLED_IN = """
 filled in unless you pass them:
   --user-dir, --arch and sizes, --finetune-from-model, --tokenizer-dir: from the installation and the encoder
-  --task: text_classification, masked_lm, commonsense_qa, qnli_ranking, wsc, arc_retrieval, tagging or
-    span_qa, from DATA
+  --task: the one whose data DATA has; the first that recognises it, those of --user-dir before ours
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
   --tokens-per-sample, up to 512, and --skip-invalid-size-inputs-valid-test: for a corpus
   --disable-validation: without a split to validate on
@@ -63,8 +61,7 @@ filled in unless you pass them:
   --max-epoch 3 (not with --max-update; freeat, which makes several updates of each mini-batch: as many
     updates as three epochs of another method have) --distributed-world-size 1
   --find-unused-parameters: for several workers in torch's DDP, which GPUs have unless you pass --ddp-backend
-  --best-checkpoint-metric accuracy (CoLA: mcc, regression: pearson, tagging and span_qa: f1, masked_lm:
-    loss)
+  --best-checkpoint-metric accuracy (CoLA: mcc, regression: pearson, tags and spans: f1, a corpus: loss)
   --save-dir checkpoints --no-epoch-checkpoints (not with --save-interval or --keep-last-epochs)
   --log-file SAVE_DIR/train.log --log-format json --log-interval 20 (freeat: a multiple of its steps)
 
@@ -171,8 +168,7 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     if not is_new and target.is_dir() and (save / "checkpoint_last.pt").is_file():
         return  # the run resumes with it, or is refused
     files = files_of_saved_tokenizer(source)
-    has_tokenizer = kind_of(options.value("--task")) in ("questions", "tokens")
-    told = options.value("--tokenizer-dir") if has_tokenizer else ""
+    told = options.value("--tokenizer-dir")
     if not files and not told:
         shutil.rmtree(target, ignore_errors=True)  # of other data
         return

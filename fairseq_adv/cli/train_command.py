@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
+from fairseq_adv.data.tokenizers import is_hugging_face
+from fairseq_adv.data.train_options import TrainOptions, whole_number
 
 from .check_options import check_choices
-from .data_folder import count_classes, detect_task, find_metric, kind_of, rows_of_an_epoch, task_of
+from .data_folder import detect_task, task_of
 from .encoder_folder import check_dictionary, hugging_face_args, model_args
-from .train_options import TrainOptions, whole_number
 from .user_dir import find_user_dir, load_user_dir
 
 if TYPE_CHECKING:
     from fairseq_adv.criterions.method import Method
+    from fairseq_adv.tasks.task_record import TaskRecord
 
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 # How scores begin.
@@ -57,20 +58,22 @@ def filled_in(
     if not folders:
         raise DataError("DATA is empty: pass a data folder")
     options.fill({"--user-dir": find_user_dir()})
+    load_user_dir(options.value("--user-dir"))  # its tasks recognise their data
     options.fill({"--task": options.value("--task") or task_of(folders)})
     _fill_encoder(options, encoder, folders)
     options.fill({"--criterion": "freelb"})
-    load_user_dir(options.value("--user-dir"))
     check_choices(options)
     from fairseq_adv.criterions import methods  # here, because --help doesn't need torch
+    from fairseq_adv.tasks.task_record import record_named
 
     task, method = options.value("--task"), methods().get(options.value("--criterion"))
-    kind = kind_of(task)
-    if len(folders) > 1 and (kind in ("classes", "tokens") or task == "wsc"):
+    record = record_named(task)
+    if len(folders) > 1 and record is not None and not record.takes_several:
         raise DataError(f"{data}: {task} reads one folder. Several are for multiple choice and corpora")
     if method is not None:
         _fill_method(options, method)
-    _fill_task(options, kind, folders, encoder, method is not None)
+    if record is not None:
+        _fill_task(options, record, folders, encoder, method is not None)
     options.fill({"--optimizer": "torch_adamw"})
     if options.value("--optimizer") in ("adam", "torch_adamw"):
         options.fill(_ADAM)
@@ -82,7 +85,7 @@ def filled_in(
     if workers > 1 and options.value("--ddp-backend", "pytorch_ddp") in ("pytorch_ddp", "c10d"):
         # RoBERTa's LM head, which most tasks don't use, ended the second update.
         options.fill({"--find-unused-parameters": ""})
-    _fill_schedule(options, kind, folders, workers, method)
+    _fill_schedule(options, record, folders, workers, method)
     options.fill({"--clip-norm": "1.0"})
     options.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))
     options.fill({"--save-dir": "checkpoints"})
@@ -154,67 +157,35 @@ def _has_small_encoder(options: TrainOptions) -> bool:
 
 
 def _fill_task(
-    options: TrainOptions, kind: str, folders: Sequence[Path], encoder: Path | None, is_ours: bool
+    options: TrainOptions, record: TaskRecord, folders: Sequence[Path], encoder: Path | None, is_ours: bool
 ) -> None:
-    score = ""
-    if kind == "classes":
-        score = _fill_classes(options, folders[0], is_ours)
-    elif kind in ("questions", "tokens"):
-        score, saved = "accuracy" if kind == "questions" else "f1", folders[0] / "tokenizer"
-        if encoder is not None or saved.is_dir():
-            options.fill({"--tokenizer-dir": str(encoder or saved)})
-    elif kind == "corpus":
-        longest = options.value("--max-positions", "512")
-        options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
-        options.fill({"--skip-invalid-size-inputs-valid-test": ""})  # as of the rows to train on
-        if not any((folders[0] / name).is_file() for name in ("valid.idx", "valid")):  # or raw text
-            options.fill(_no_validation(options), unless=("--valid-subset",))
-    if score:
-        options.fill({"--best-checkpoint-metric": score})
+    if record.fill is not None:
+        record.fill(options, folders, encoder, is_ours)
+    if record.metric:
+        options.fill({"--best-checkpoint-metric": record.metric})
     metric = options.value("--best-checkpoint-metric")
-    if kind and (metric.startswith(_HIGHER) or metric == "em"):
+    if metric.startswith(_HIGHER) or metric == "em":
         options.fill({"--maximize-best-checkpoint-metric": ""})
 
 
-def _fill_classes(options: TrainOptions, folder: Path, is_ours: bool) -> str:
-    """Returns the metric that selects the best checkpoint; "" for the loss."""
-    classes = None if options.has("--regression-target") else count_classes(folder)
-    options.fill({"--num-classes": str(classes or 1), "--init-token": "0"})
-    vocabulary = folder / FOLDER / HF_VOCABULARY
-    if not vocabulary.is_file() or json_object(vocabulary).get("separators") != 1:
-        options.fill({"--separator-token": "2"})  # a second </s> between two texts, as in RoBERTa
-    options.fill({"--shorten-method": "truncate"})
-    names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
-    splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
-    found = {"--valid-subset": ",".join(splits)} if splits else _no_validation(options)
-    options.fill(found, unless=("--valid-subset",))
-    if classes is None:
-        options.fill({"--regression-target": ""})
-        return "pearson" if is_ours else ""
-    return find_metric(folder) if is_ours else "accuracy"
-
-
-def _no_validation(options: TrainOptions) -> dict[str, str]:
-    # fairseq loads the split to validate on in any case.
-    return {"--disable-validation": "", "--valid-subset": options.value("--train-subset", "train")}
-
-
 def _fill_schedule(
-    options: TrainOptions, kind: str, folders: Sequence[Path], workers: int, method: type[Method] | None
-) -> None:
+    options: TrainOptions, record: TaskRecord | None, folders: Sequence[Path], workers: int,
+    method: type[Method] | None,
+) -> None:  # fmt: skip
     """Batch size and learning rate: warm-up over 6 % of the updates, then decay to 0 at the last."""
-    options.fill({"--batch-size": "8" if kind == "questions" else "16"}, unless=("--max-tokens",))
+    size = 16 if record is None else record.batch_size
+    options.fill({"--batch-size": str(size)}, unless=("--max-tokens",))
     options.fill({_MULTIPLE: "1"})
     options.fill({"--max-epoch": "3"}, unless=("--max-update",))
     if _updates_per_batch(options, method) > 1 and "--max-epoch" in options.filled:
         # So that it costs as much as the three epochs of another method.
-        options.fill({"--max-update": str(_updates(options, kind, folders, workers, None))})
+        options.fill({"--max-update": str(_updates(options, record, folders, workers, None))})
     chosen = method.small_encoder_lr if method is not None and _has_small_encoder(options) else ""
     options.fill({"--lr": chosen or "5e-05"})
     if options.value("--lr-scheduler", "polynomial_decay") != "polynomial_decay":
         return
     if not options.has("--total-num-update"):
-        options.fill({"--total-num-update": str(_updates(options, kind, folders, workers, method))})
+        options.fill({"--total-num-update": str(_updates(options, record, folders, workers, method))})
     warm_up = str(options.number("--total-num-update", least=1) * 6 // 100)
     options.fill({"--lr-scheduler": "polynomial_decay", "--warmup-updates": warm_up})
 
@@ -224,14 +195,16 @@ def _updates_per_batch(options: TrainOptions, method: type[Method] | None) -> in
 
 
 def _updates(
-    options: TrainOptions, kind: str, folders: Sequence[Path], workers: int, method: type[Method] | None
-) -> int:
+    options: TrainOptions, record: TaskRecord | None, folders: Sequence[Path], workers: int,
+    method: type[Method] | None,
+) -> int:  # fmt: skip
     most, epochs = options.number("--max-update", "0"), options.number("--max-epoch", "0")
     rows = None
-    if epochs and not options.has("--max-tokens"):
-        rows = rows_of_an_epoch(options, kind, folders)
+    if epochs and not options.has("--max-tokens") and record is not None:
+        if record.rows is not None:
+            rows = record.rows(options, folders, options.value("--train-subset", "train"))
         if rows is None and not most:
-            _check_fits(options.value("--task"), kind, folders[0])
+            _check_fits(options.value("--task"), record, folders[0])
     if rows is None:
         if most:
             return most
@@ -253,12 +226,15 @@ def _updates(
     return min(total, most) if most else total
 
 
-def _check_fits(task: str, kind: str, folder: Path) -> None:
-    """Raises DataError if a folder is recognised as the data of another kind of task."""
+def _check_fits(task: str, record: TaskRecord, folder: Path) -> None:
+    """Raises DataError if a folder is recognised as another kind of data than that of the task."""
+    from fairseq_adv.tasks.task_record import record_named
+
     detected = task
     with suppress(DataError):
         detected = detect_task(folder)
-    if kind and kind_of(detected) != kind:
+    other = record_named(detected)
+    if record.data and other is not None and other.data != record.data:
         raise DataError(f"{folder}: not data of --task {task}, but of {detected}. Leave --task out")
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.run_metrics import loss_nats
-from fairseq_adv.data.spans.squad import find_squad
-from fairseq_adv.data.tables.split_files import find_split_file
-from fairseq_adv.data.tags.columns import ENDINGS
 
-from .data_folder import kind_of
 from .train_command import count_updates
+from .user_dir import find_user_dir
 
 if TYPE_CHECKING:
     from fairseq.trainer import Trainer
@@ -92,32 +87,18 @@ def _precision(trainer: Trainer) -> str:
 
 def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
     """What to do with the trained model."""
-    kind, path = kind_of(cfg.task._name), shlex.quote(checkpoint)
-    if kind == "corpus":
-        same = f"{'--encoder' if Path(encoder).is_dir() else '--arch'} {shlex.quote(encoder)}"
-        return f"fairseq-adv train DATA {same} --finetune-from-model {path} --save-dir OUT"
-    if kind == "questions":
-        split = cfg.dataset.train_subset if cfg.dataset.disable_validation else cfg.dataset.valid_subset
-        data = shlex.quote(str(cfg.task.data).split(":")[0])
-        task = " --task wsc" if cfg.task._name == "wsc" else ""  # the answers have a form of their own
-        return f"fairseq-adv predict {path}{task} --data {data} --split {split.split(',')[0]} --out OUT"
-    if kind != "classes":
-        file = _file_of_tokens(cfg) if kind == "tokens" else "FILE"
-        return f"fairseq-adv predict {path} --input {file}"
-    is_pair = (Path(str(cfg.task.data).split(":")[0]) / "input1").is_dir()
-    text = r"printf 'a text\tits partner\n'" if is_pair else "echo 'a text'"
-    return f"{text} | fairseq-adv predict {path} --stdin"
+    from omegaconf import OmegaConf
 
+    from fairseq_adv.tasks.task_record import answer_file, record_named
 
-def _file_of_tokens(cfg: Any) -> str:
-    """A file of tags or spans that predict reads: that of the first validation split, or of training."""
-    folder, of = Path(cfg.task.data), cfg.dataset
-    for split in (of.valid_subset.split(",")[0], of.train_subset):
-        with suppress(DataError):
-            is_squad = cfg.task._name == "span_qa"
-            path = find_squad(folder, split) if is_squad else find_split_file(folder, split, ENDINGS)
-            return shlex.quote(str(path))
-    return "FILE"
+    record = record_named(cfg.task._name)
+    if record is None or record.next_command is None:
+        command = answer_file(checkpoint)
+    else:
+        command = record.next_command(cfg, checkpoint, encoder)
+    own = OmegaConf.select(cfg, "common.user_dir")
+    is_own = own and os.path.realpath(own) != os.path.realpath(find_user_dir())
+    return f"{command} --user-dir {shlex.quote(own)}" if is_own else command
 
 
 def score_of(stats: Mapping[str, Any], metric: str) -> float:

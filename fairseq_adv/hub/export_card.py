@@ -10,65 +10,14 @@ from typing import Any
 from fairseq_adv.data.printable import printable
 from fairseq_adv.data.run_metrics import IN_BITS, NoMetrics, read_metrics, unit
 from fairseq_adv.hub.trained_checkpoint import (
-    CHOICES,
-    CLASSES,
     MASKED_LM,
     REGRESSION,
-    SPANS,
-    TAGS,
     Trained,
     TrainedState,
     number,
 )
+from fairseq_adv.tasks.task_record import ModelCard, record_named
 
-PIPELINES = {
-    CLASSES: "text-classification", REGRESSION: "text-classification", MASKED_LM: "fill-mask",
-    TAGS: "token-classification",
-}  # fmt: skip
-_TAGS = {**PIPELINES, SPANS: "question-answering"}  # for the card; transformers 5 has no such pipeline
-
-_WHAT = {
-    CLASSES: "It predicts one of the classes {classes}.",
-    REGRESSION: "It predicts a number, on the scale of its training labels.",
-    CHOICES: "It scores the choices of a question; the softmax over them gives their probabilities.",
-    MASKED_LM: "It is a masked language model.",
-    TAGS: "It predicts one of the tags {classes} for each word, at the word's first token.",
-    SPANS: "It answers a question with a span of its context; the first token stands for no answer.",
-}
-_PIPELINE = """from transformers import pipeline
-model = pipeline("{pipeline}", model="{folder}")
-print(model({call}))"""
-_PAIR = ', "text_pair": "another, if it was trained on pairs"'
-_CALLS = {
-    CLASSES: f'{{"text": "one text"{_PAIR}}}, top_k=None',
-    REGRESSION: f'{{"text": "one text"{_PAIR}}}',
-    MASKED_LM: '"The sky is " + model.tokenizer.mask_token + "."',
-    TAGS: '"Words separated by spaces , as in the training data ."',
-}
-_SPANS = """import torch
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer
-tokenizer = AutoTokenizer.from_pretrained("{folder}")
-model = AutoModelForQuestionAnswering.from_pretrained("{folder}")
-question, context = "Who sang?", "In the 1990s she sang."
-rows = tokenizer(question, context, return_offsets_mapping=True, return_tensors="pt")
-(offsets,), begin = rows.pop("offset_mapping").tolist(), rows.sequence_ids(0).index(1)
-found = model(**rows)
-scores = found.start_logits[0, begin:-1, None] + found.end_logits[0, None, begin:-1]
-allowed = torch.ones_like(scores).triu().tril(29)  # an answer has 30 tokens at most
-first, last = divmod(int(scores.masked_fill(allowed == 0, -1e9).argmax()), len(scores))
-print(context[offsets[begin + first][0]:offsets[begin + last][1]].strip())"""
-_CHOICES = """from transformers import AutoModelForMultipleChoice, AutoTokenizer
-tokenizer, model = (auto.from_pretrained("{folder}") for auto in (AutoTokenizer, AutoModelForMultipleChoice))
-choices = ["first", "second"]
-rows = tokenizer([{first} for choice in choices],
-                 [{second} for choice in choices],
-                 truncation="only_first", padding=True, return_tensors="pt")
-print(model(**{{name: ids[None] for name, ids in rows.items()}}).logits.softmax(-1))"""
-_ROWS = {
-    "arc_retrieval": ('"the documents of " + choice', '"the question " + choice'),
-    "commonsense_qa": ('"Q: the question"', '"A: " + choice'),
-    "qnli_ranking": ('"Q: the question"', '"A: " + choice'),
-}
 # Options that only matter to the training script, or are not informative here.
 _LEFT_OUT = {"_name", "classification_head_name", "regression_target", "positive_label"}
 _OF_FLOODING = ("flood", "accordance")
@@ -92,12 +41,13 @@ def model_card(
     made = f"trained with `--criterion {criterion}` on {data}"
     if converted:
         made = "not trained since `fairseq-adv convert`; its conversion.json records whether the head is new"
-    what = _WHAT[trained.kind].format(classes=", ".join(f"`{_word(name)}`" for name in classes))
+    card = _card_of(state, trained)
+    what = card.what.format(classes=", ".join(f"`{_word(name)}`" for name in classes))
     return "\n".join(
         [
             "---",
             "library_name: transformers",
-            *([f"pipeline_tag: {_TAGS[trained.kind]}"] if trained.kind in _TAGS else []),
+            *([f"pipeline_tag: {card.pipeline_tag}"] if card.pipeline_tag else []),
             "tags:",
             "- fairseq",
             *([f"- {criterion}"] if re.fullmatch(r"[a-z_]+", criterion) else []),
@@ -107,7 +57,7 @@ def model_card(
             f"A fairseq model, {made}. {what}",
             "",
             "```python",
-            _use(state, trained, folder),
+            card.use(printable(re.sub(r'["\\\n]', "_", folder)), Path(state.data or "")),
             "```",
             "",
             f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, but not where "
@@ -126,17 +76,11 @@ def model_card(
     )
 
 
-def _use(state: TrainedState, trained: Trained, folder: str) -> str:
-    folder = printable(re.sub(r'["\\\n]', "_", folder))
-    if trained.kind == CHOICES:
-        first, second = _ROWS[str(state.task["_name"])]
-        return _CHOICES.format(folder=folder, first=first, second=second)
-    if trained.kind == SPANS:
-        return _SPANS.format(folder=folder)
-    pipeline, call, data = PIPELINES[trained.kind], _CALLS[trained.kind], Path(state.data or "")
-    if (data / "input0").is_dir() and not (data / "input1").is_dir():
-        call = call.replace(_PAIR, "")
-    return _PIPELINE.format(pipeline=pipeline, folder=folder, call=call)
+def _card_of(state: TrainedState, trained: Trained) -> ModelCard:
+    record = record_named(state.task.get("_name"))
+    card = None if record is None else record.regression_card if trained.kind == REGRESSION else record.card
+    assert card is not None  # trained_for has found it
+    return card
 
 
 def _report(state: TrainedState) -> list[str]:

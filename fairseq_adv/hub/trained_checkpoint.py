@@ -18,24 +18,13 @@ import torch
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.io import sha256_of
+from fairseq_adv.tasks.task_record import names_of_tasks, record_named
 from fairseq_adv_compat import checkpoints
 
 CLASSES, REGRESSION, CHOICES, MASKED_LM = "classes", "regression", "multiple choice", "masked LM"
 TAGS, SPANS = "tags", "spans"
 AT_TOKENS = (TAGS, SPANS)  # a linear head at every token, and no other layer
 
-TASKS = {
-    "sentence_prediction": CLASSES,
-    "text_classification": CLASSES,
-    "commonsense_qa": CHOICES,
-    "arc_retrieval": CHOICES,
-    "qnli_ranking": CHOICES,
-    "masked_lm": MASKED_LM,
-    "scheduled_masked_lm": MASKED_LM,
-    "wsc": MASKED_LM,
-    "tagging": TAGS,
-    "span_qa": SPANS,
-}
 CLASS_SUFFIX = {
     CLASSES: "ForSequenceClassification",
     REGRESSION: "ForSequenceClassification",
@@ -187,12 +176,14 @@ class Trained:
 def trained_for(state: TrainedState) -> Trained:
     """Determines what a checkpoint was trained for."""
     name = state.task.get("_name")
-    kind = TASKS.get(name) if isinstance(name, str) else None
-    if kind is None:
+    record = record_named(name)
+    if record is None or record.card is None:
+        names = ", ".join(names_of_tasks(lambda record: record.card is not None))
         raise DataError(
             f"{state.path}: was trained with --task {name}; only checkpoints of these tasks can be exported: "
-            f"{', '.join(TASKS)}"
+            f"{names}"
         )
+    kind = next(one for one, suffix in CLASS_SUFFIX.items() if suffix == record.card.model)
     regression = state.task.get("regression_target") or state.criterion.get("regression_target")
     if kind == CLASSES and regression:
         kind = REGRESSION

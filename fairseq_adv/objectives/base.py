@@ -16,6 +16,7 @@ from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.encoder_states import first_states
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.host_copies import host_copy
+from fairseq_adv.tasks import task_record
 
 Sample = dict[str, Any]  # a mini-batch as fairseq's data sets collate it
 
@@ -184,29 +185,27 @@ class Objective(ABC):
         return ids
 
 
-_OBJECTIVES: dict[type[FairseqTask], type[Objective]] = {}
 _Class = TypeVar("_Class", bound=type[Objective])
 
 
 def register_objective(task_class: type[FairseqTask]) -> Callable[[_Class], _Class]:
-    """Class decorator: registers the objective of a task and of its subclasses without one of their own.
+    """Class decorator: puts the objective into the record of a task, for it and for its subclasses without a
+    record of their own.
 
     Raises:
         ValueError: the task already has another objective.
     """
 
     def register(objective_class: _Class) -> _Class:
-        other = _OBJECTIVES.setdefault(task_class, objective_class)
-        if other is not objective_class:
-            raise ValueError(f"{task_class.__name__} already has the objective {other.__name__}")
+        task_record.set_objective(task_class, objective_class)
         return objective_class
 
     return register
 
 
 def build_objective(cfg: Any, task: FairseqTask) -> Objective:
-    """The objective for ``task``, or for the nearest of its base classes that has one. From now on, the
-    objective checks each split before the task loads it.
+    """The objective for ``task``, of its record. From now on, the objective checks each split before the task
+    loads it.
 
     Args:
         cfg: the criterion's options.
@@ -216,17 +215,17 @@ def build_objective(cfg: Any, task: FairseqTask) -> Objective:
         DataError: there is no objective for this task, or the options don't match the task.
     """
     _check_token_ids(task)
-    for task_class in type(task).__mro__:
-        if task_class in _OBJECTIVES:
-            objective = _OBJECTIVES[task_class](cfg, task)
-            task.load_dataset = partial(_load_checked, objective, task.load_dataset)  # type: ignore[method-assign]
-            return objective
-    known = ", ".join(sorted(task_class.__name__ for task_class in _OBJECTIVES))
-    raise DataError(
-        f"no objective for {type(task).__name__}; the adversarial criterions train {known}. Choose "
-        "another --task, another --criterion, or write an objective and register it with "
-        "@fairseq_adv.objectives.register_objective (CONTRIBUTING.md)."
-    )
+    record = task_record.record_of(type(task))
+    if record is None or not record.objective:
+        known = ", ".join(task_record.names_with_objective())
+        raise DataError(
+            f"no objective for {type(task).__name__}; the adversarial criterions train {known}. Choose "
+            "another --task, another --criterion, or write an objective and register it with "
+            "@fairseq_adv.objectives.register_objective (CONTRIBUTING.md)."
+        )
+    objective: Objective = task_record.load(record.objective)(cfg, task)
+    task.load_dataset = partial(_load_checked, objective, task.load_dataset)  # type: ignore[method-assign]
+    return objective
 
 
 def _check_token_ids(task: FairseqTask) -> None:

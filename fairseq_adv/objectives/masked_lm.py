@@ -18,20 +18,18 @@ from fairseq.distributed.utils import get_global_rank
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.masked_lm import MaskedLMTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.corpus.check_shards import check_rows, check_shards
 from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives import scores
-from fairseq_adv.objectives.base import Objective, Sample, check_masked_lm_head, register_objective
+from fairseq_adv.objectives.base import Objective, Sample, check_masked_lm_head
 from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
 
 logger = logging.getLogger(__name__)
 _FEW = 0.01  # of the tokens
 
 
-@register_objective(MaskedLMTask)
 class MaskedLM(Objective):
     """Predicts the masked words. A row of the batch, with all its masked positions, is one example.
 

@@ -17,13 +17,12 @@ import torch.nn.functional as F
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import check_labels, check_split, class_names
 from fairseq_adv.objectives import scores
-from fairseq_adv.objectives.base import Objective, Sample, check_classification_head, register_objective
+from fairseq_adv.objectives.base import Objective, Sample, check_classification_head
 from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.first_token import first_token_context
 from fairseq_adv.objectives.gathered import Numbers, gathered, log_gathered
@@ -31,7 +30,6 @@ from fairseq_adv.objectives.gathered import Numbers, gathered, log_gathered
 _MOMENTS = ("ntargets", "target_sum", "target_squares")
 
 
-@register_objective(SentencePredictionTask)
 class SentencePrediction(Objective):
     """One label, or one number, for each sentence or pair of sentences.
 

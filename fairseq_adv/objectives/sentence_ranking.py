@@ -14,16 +14,14 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives import scores
-from fairseq_adv.objectives.base import Sample, check_classification_head, register_objective
+from fairseq_adv.objectives.base import Sample, check_classification_head
 from fairseq_adv.objectives.first_token import first_token_context
 from fairseq_adv.objectives.labelled import UNKNOWN, Labelled
 from fairseq_adv.perturbation import Groups
-from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 
 ABSENT = float("-inf")  # the score of a choice that a question does not have
 
 
-@register_objective(MultipleChoiceTask)
 class SentenceRanking(Labelled):
     """One correct candidate per question; batches from
     :class:`~fairseq_adv.data.choices.ranking_dataset.RankingDataset`.

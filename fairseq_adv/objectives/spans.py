@@ -12,14 +12,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from fairseq_adv.objectives import span_metrics
-from fairseq_adv.objectives.base import Sample, register_objective
+from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.gathered import gathered
 from fairseq_adv.objectives.labelled import TokenLevel
 from fairseq_adv.perturbation.host_copies import host_copy
-from fairseq_adv.tasks.span_qa import SpanQATask
 
 
-@register_objective(SpanQATask)
 class Spans(TokenLevel):
     """Where the answer begins and ends; batches from
     :class:`~fairseq_adv.data.spans.spans_dataset.SpansDataset`.

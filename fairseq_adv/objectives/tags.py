@@ -15,16 +15,14 @@ from fairseq.logging.meters import MetersDict
 from torch import Tensor, nn
 
 from fairseq_adv.objectives import scores
-from fairseq_adv.objectives.base import Sample, register_objective
+from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.entities import count_entities, scores_of
 from fairseq_adv.objectives.labelled import UNKNOWN, TokenLevel
-from fairseq_adv.tasks.tagging import TaggingTask
 
 _COUNTS = ("right", "predicted", "gold")
 _SCORES = ("precision", "recall", "f1")
 
 
-@register_objective(TaggingTask)
 class Tags(TokenLevel):
     """A tag for each word; batches from :class:`~fairseq_adv.data.tags.tags_dataset.TagsDataset`."""
 

@@ -17,17 +17,15 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.objectives import scores
-from fairseq_adv.objectives.base import Sample, check_masked_lm_head, register_objective
+from fairseq_adv.objectives.base import Sample, check_masked_lm_head
 from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.labelled import Labelled
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
-from fairseq_adv.tasks.wsc import WSCTask
 
 ABSENT = float("-inf")
 
 
-@register_objective(WSCTask)
 class WSC(Labelled):
     """The query against the candidates; only sentences whose query is correct have a loss.
 

@@ -5,13 +5,16 @@ for SWAG and HellaSWAG the sentences before the one to be completed.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Tuple
 
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.choices.questions import Choice, Question
+from fairseq_adv.data.choices.recognise import has_questions
+from fairseq_adv.tasks.choices_record import CHOICES, choices_card
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
+from fairseq_adv.tasks.task_record import describe_task
 
 # An underscore within a word (read_file) is none, nor are those around one (__init__), nor is one that begins
 # a subscript (H_{2}O, in ARC).
@@ -41,3 +44,14 @@ def statement(stem: str, answer: str) -> str:
     """
     filled = _BLANK.sub(lambda found: found["word"] or answer, stem)
     return f"{stem} {answer}" if filled == stem else filled
+
+
+describe_task(
+    ArcRetrievalTask,
+    replace(
+        CHOICES,
+        recognises=has_questions,
+        benchmarks=("arc", "race", "openbookqa"),
+        card=choices_card('"the documents of " + choice', '"the question " + choice'),
+    ),
+)

@@ -20,6 +20,8 @@ from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.segments import IntArray, SegmentTable
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.tasks.choices_record import CHOICES
+from fairseq_adv.tasks.task_record import describe_task
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig, without_heads
 from fairseq_adv_compat.option_numbers import Numbers
 
@@ -115,8 +117,10 @@ class MultipleChoiceTask(TokenizerTask):
             )
         return "", f"Q: {question.stem}", f"A: {choice.text}"
 
-    def read(self, folder: Path, split: str) -> List[Question]:
-        """The questions of one data set.
+    @staticmethod
+    def read(folder: Path, split: str) -> List[Question]:
+        """The questions of one data set. A method of the instance can read its options, but then
+        ``fairseq-adv train`` can't count the questions, and needs ``--max-update``.
 
         Raises:
             DataError: see :func:`fairseq_adv.data.choices.question_layouts.read_split`.
@@ -216,6 +220,9 @@ class MultipleChoiceTask(TokenizerTask):
             if there is None:
                 logger.warning("%s has no split %r, so this data set is left out of it", folder, split)
         return found
+
+
+describe_task(MultipleChoiceTask, CHOICES)
 
 
 def _distinct_names(folders: List[Path]) -> List[str]:

@@ -3,8 +3,10 @@
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
 import logging
+import shlex
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any, List, Optional, Sequence
 
 from fairseq.data import Dictionary
 from fairseq.logging import metrics
@@ -14,6 +16,10 @@ from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import II
 
 from fairseq_adv.data.corpus.mask_schedule import MaskSchedule, ScheduledMasking
+from fairseq_adv.data.text.indexed import count_index
+from fairseq_adv.data.train_options import TrainOptions
+from fairseq_adv.tasks.masked_words import MASKED_WORDS
+from fairseq_adv.tasks.task_record import TaskRecord, describe_task, no_validation
 
 logger = logging.getLogger(__name__)
 
@@ -70,3 +76,48 @@ class ScheduledMaskedLMTask(MaskedLMTask):
             rate = self.schedule.rate(epoch)
             logger.info("epoch %d: %g of the tokens are masked", epoch, rate)
             metrics.log_scalar("mask_prob", rate, weight=1, round=5)
+
+
+def _is_corpus(folder: Path) -> bool:
+    return (folder / "train.idx").is_file()
+
+
+def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path], is_ours: bool) -> None:
+    longest = options.value("--max-positions", "512")
+    options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
+    options.fill({"--skip-invalid-size-inputs-valid-test": ""})  # as of the rows to train on
+    if not any((folders[0] / name).is_file() for name in ("valid.idx", "valid")):  # or raw text
+        options.fill(no_validation(options), unless=("--valid-subset",))
+
+
+def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
+    mode = options.value("--sample-break-mode", "none")
+    if mode == "eos":
+        longest = options.number("--max-positions", "512") - 1  # one less for <s>
+        is_cut = options.value("--shorten-method", "none") != "none"
+        if is_cut and options.number("--tokens-per-sample") <= longest:
+            longest = 0  # none is left out
+        return [count_index(folder, split, longest)[0] for folder in folders]
+    shards = [count_index(folder, split) for folder in folders]
+    length = options.number("--tokens-per-sample") - 1  # one less for <s>
+    return [-(-tokens // length) for _, tokens in shards] if mode == "none" and length > 0 else None
+
+
+def _next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
+    same = f"{'--encoder' if Path(encoder).is_dir() else '--arch'} {shlex.quote(encoder)}"
+    return f"fairseq-adv train DATA {same} --finetune-from-model {shlex.quote(checkpoint)} --save-dir OUT"
+
+
+describe_task(
+    MaskedLMTask,
+    TaskRecord(
+        data="a corpus",
+        recognises=_is_corpus,
+        takes_several=True,
+        fill=_fill,
+        rows=_rows,
+        objective="fairseq_adv.objectives.masked_lm:MaskedLM",
+        next_command=_next_command,
+        card=MASKED_WORDS,
+    ),
+)

@@ -4,14 +4,24 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from functools import partial
+from pathlib import Path
+from typing import Any, List, Optional, Sequence
 
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_into_windows
-from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad
+from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad, squad_files
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.train_options import TrainOptions
+from fairseq_adv.tasks.task_record import (
+    ModelCard,
+    TaskRecord,
+    answer_file_of_split,
+    describe_task,
+    fill_tokenizer,
+)
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
 from fairseq_adv_compat.option_numbers import Numbers
 
@@ -89,3 +99,60 @@ class SpanQATask(TokenTask):
         return SpansDataset(
             squad, windows, split, words.bos(), words.eos(), words.pad(), **self._order(split)
         )
+
+
+_USE = """import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
+model = AutoModelForQuestionAnswering.from_pretrained("{folder}")
+question, context = "Who sang?", "In the 1990s she sang."
+rows = tokenizer(question, context, return_offsets_mapping=True, return_tensors="pt")
+(offsets,), begin = rows.pop("offset_mapping").tolist(), rows.sequence_ids(0).index(1)
+found = model(**rows)
+scores = found.start_logits[0, begin:-1, None] + found.end_logits[0, None, begin:-1]
+allowed = torch.ones_like(scores).triu().tril(29)  # an answer has 30 tokens at most
+first, last = divmod(int(scores.masked_fill(allowed == 0, -1e9).argmax()), len(scores))
+print(context[offsets[begin + first][0]:offsets[begin + last][1]].strip())"""
+
+
+def _has_squad(folder: Path) -> bool:
+    return bool(squad_files(folder))
+
+
+def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
+    """Into how many windows the task cuts the contexts of a file."""
+    squad = find_squad(folders[0], split)
+    cfg = SpanQAConfig(data=str(squad.parent), tokenizer_dir=options.value("--tokenizer-dir") or None)
+    for name in ("max_positions", "window_tokens", "window_overlap"):
+        option = f"--{name.replace('_', '-')}"
+        if options.value(option):
+            setattr(cfg, name, options.number(option))
+    task: Any = SpanQATask.setup_task(cfg)
+    windows = cut_into_windows(read_squad(squad), task.tokenizer, task.longest, cfg.window_overlap)
+    return [len(windows.question)]
+
+
+def _use(folder: str, data: Path) -> str:
+    return _USE.format(folder=folder)
+
+
+describe_task(
+    SpanQATask,
+    TaskRecord(
+        data="questions about contexts",
+        recognises=_has_squad,
+        fill=fill_tokenizer,
+        metric="f1",
+        rows=_rows,
+        objective="fairseq_adv.objectives.spans:Spans",
+        predictor="fairseq_adv.evaluation.predict.span_predictor:SpanPredictor",
+        benchmarks=("squad",),
+        next_command=partial(answer_file_of_split, find_squad),
+        card=ModelCard(
+            "ForQuestionAnswering",
+            "It answers a question with a span of its context; the first token stands for no answer.",
+            _use,
+            "question-answering",  # transformers 5 has no such pipeline
+        ),
+    ),
+)

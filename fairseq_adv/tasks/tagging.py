@@ -4,20 +4,38 @@
 
 import argparse
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Sequence
 
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import find_split_file
-from fairseq_adv.data.tags.columns import ENDINGS, TaggedSentence, read_columns
-from fairseq_adv.data.tags.schemes import tag_names, types_of
+from fairseq_adv.data.tags.columns import (
+    ENDINGS,
+    TaggedSentence,
+    cells_of,
+    first_word,
+    read_columns,
+    read_rows,
+)
+from fairseq_adv.data.tags.schemes import is_tag, tag_names, types_of
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
 from fairseq_adv.data.tokenizers.saved_tokenizer import load_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.tasks.class_names import keep_class_names
+from fairseq_adv.tasks.task_record import (
+    ModelCard,
+    TaskRecord,
+    answer_file_of_split,
+    describe_task,
+    fill_tokenizer,
+    pipeline_use,
+)
 from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
 
 logger = logging.getLogger(__name__)
@@ -82,7 +100,7 @@ class TaggingTask(TokenTask):
         Raises:
             DataError: a file is invalid; names file and line.
         """
-        path = find_split_file(self.folder, split, ENDINGS)
+        path = _find_file(self.folder, split)
         sentences = read_columns(path, tagged=not split.startswith("test"))
         self.datasets[split] = self.dataset_of(sentences, split)
         words = sum(len(sentence.words) for sentence in sentences)
@@ -97,3 +115,53 @@ class TaggingTask(TokenTask):
         rows = tokenised(sentences, self.tokenizer, self.cfg.max_positions)
         numbers = {tag: number for number, tag in enumerate(self.tags)}
         return TagsDataset(sentences, rows, numbers, self.dictionary.pad(), **self._order(split))
+
+
+def _find_file(folder: Path, split: str) -> Path:
+    return find_split_file(folder, split, ENDINGS)
+
+
+def _tagged_file(folder: Path, split: str = "train") -> Optional[Path]:
+    """A split's file of tagged words in columns; ``None`` if a folder has none."""
+    with suppress(DataError):  # none, or several
+        path = _find_file(folder, split)
+        with open(path, encoding="utf-8", errors="replace") as file:
+            cells = cells_of(first_word(line.rstrip("\n") for line in file))
+        return path if len(cells) > 1 and is_tag(cells[-1]) else None
+    return None
+
+
+def _has_tags(folder: Path) -> bool:
+    return _tagged_file(folder) is not None
+
+
+def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
+    path = _tagged_file(folders[0], split)
+    return None if path is None else [len(read_rows(path, tell=False))]
+
+
+def _use(folder: str, data: Path) -> str:
+    text = '"Words separated by spaces , as in the training data ."'
+    return pipeline_use("token-classification", folder, text)
+
+
+describe_task(
+    TaggingTask,
+    TaskRecord(
+        data="words with tags",
+        recognises=_has_tags,
+        fill=fill_tokenizer,
+        metric="f1",
+        rows=_rows,
+        objective="fairseq_adv.objectives.tags:Tags",
+        predictor="fairseq_adv.evaluation.predict.tag_predictor:TagPredictor",
+        benchmarks=("tagging",),
+        next_command=partial(answer_file_of_split, _find_file),
+        card=ModelCard(
+            "ForTokenClassification",
+            "It predicts one of the tags {classes} for each word, at the word's first token.",
+            _use,
+            "token-classification",
+        ),
+    ),
+)

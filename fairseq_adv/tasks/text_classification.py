@@ -6,8 +6,10 @@ length in a mini-batch.
 
 import argparse
 import logging
-from dataclasses import dataclass, field
-from typing import Any, List, Optional
+import shlex
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, List, Optional, Sequence
 
 import numpy as np
 from fairseq.data import (
@@ -21,9 +23,17 @@ from fairseq.tasks import register_task
 from fairseq.tasks.sentence_prediction import SentencePredictionConfig, SentencePredictionTask
 from omegaconf import II
 
+from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
+from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY
+from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
+from fairseq_adv.data.train_options import TrainOptions
+from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.tasks.class_names import keep_class_names
+from fairseq_adv.tasks.task_record import ModelCard, TaskRecord, describe_task, no_validation, pipeline_use
 
 logger = logging.getLogger(__name__)
 
@@ -101,3 +111,98 @@ class TextClassificationTask(SentencePredictionTask):
         more = f"; {lost} of these have lost all of their second text" if lost else ""
         rows = len(lengths[0])
         logger.warning("%s: %d of %d rows are truncated to %d tokens%s", split, truncated, rows, most, more)
+
+
+def _is_labelled(folder: Path) -> bool:
+    return (folder / "input0").is_dir() and (folder / "label").is_dir()
+
+
+def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path], is_ours: bool) -> None:
+    folder = folders[0]
+    classes = None if options.has("--regression-target") else _count_classes(folder)
+    options.fill({"--num-classes": str(classes or 1), "--init-token": "0"})
+    vocabulary = folder / FOLDER / HF_VOCABULARY
+    if not vocabulary.is_file() or json_object(vocabulary).get("separators") != 1:
+        options.fill({"--separator-token": "2"})  # a second </s> between two texts, as in RoBERTa
+    options.fill({"--shorten-method": "truncate"})
+    names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
+    splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
+    found = {"--valid-subset": ",".join(splits)} if splits else no_validation(options)
+    options.fill(found, unless=("--valid-subset",))
+    if classes is None:
+        options.fill({"--regression-target": ""})
+        metric = "pearson" if is_ours else ""
+    else:
+        metric = "mcc" if is_ours and _made_from(folder, "task") == "CoLA" else "accuracy"
+    if metric:
+        options.fill({"--best-checkpoint-metric": metric})
+
+
+def _count_classes(folder: Path) -> Optional[int]:
+    """How many classes a folder's labels have; ``None`` for a regression."""
+    path = folder / "label" / "dict.txt"
+    if _made_from(folder, "regression") or (
+        not path.is_file() and (folder / "label" / "train.label").is_file()
+    ):
+        return None
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Prepare the data again, with labels")
+    return len(class_names(load_dictionary(path)))
+
+
+def _made_from(folder: Path, key: str) -> Any:
+    """What the manifest of a prepared folder says of it; ``None`` if nothing."""
+    return read_manifest(folder).get("made_from", {}).get(key)
+
+
+def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
+    return [count_index(folders[0] / "input0", split)[0]]
+
+
+def _next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
+    is_pair = (Path(str(cfg.task.data).split(":")[0]) / "input1").is_dir()
+    text = r"printf 'a text\tits partner\n'" if is_pair else "echo 'a text'"
+    return f"{text} | fairseq-adv predict {shlex.quote(checkpoint)} --stdin"
+
+
+def _call(data: Path) -> str:
+    is_single = (data / "input0").is_dir() and not (data / "input1").is_dir()
+    pair = "" if is_single else ', "text_pair": "another, if it was trained on pairs"'
+    return f'{{"text": "one text"{pair}}}'
+
+
+def _use_classes(folder: str, data: Path) -> str:
+    return pipeline_use("text-classification", folder, f"{_call(data)}, top_k=None")
+
+
+def _use_regression(folder: str, data: Path) -> str:
+    return pipeline_use("text-classification", folder, _call(data))
+
+
+CLASSES = TaskRecord(
+    data="labelled texts",
+    fill=_fill,
+    rows=_rows,
+    objective="fairseq_adv.objectives.sentence_prediction:SentencePrediction",
+    predictor="fairseq_adv.evaluation.predict.text_predictor:TextPredictor",
+    benchmarks=(
+        "CoLA", "SST-2", "MRPC", "STS-B", "QQP", "MNLI-m", "MNLI-mm", "QNLI", "RTE", "WNLI", "AX",
+    ),
+    next_command=_next_command,
+    card=ModelCard(
+        "ForSequenceClassification",
+        "It predicts one of the classes {classes}.",
+        _use_classes,
+        "text-classification",
+    ),
+    regression_card=ModelCard(
+        "ForSequenceClassification",
+        "It predicts a number, on the scale of its training labels.",
+        _use_regression,
+        "text-classification",
+    ),
+)  # fmt: skip
+"""Holds for tasks of a ``--user-dir`` too: ``replace(CLASSES, recognises=…)`` recognises their data."""
+
+describe_task(SentencePredictionTask, CLASSES)
+describe_task(TextClassificationTask, replace(CLASSES, recognises=_is_labelled))

@@ -8,8 +8,9 @@ sentences.
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -17,11 +18,15 @@ from fairseq.tasks import register_task
 from omegaconf import MISSING
 
 from fairseq_adv.data.choices.question_layouts import find_split
+from fairseq_adv.data.choices.recognise import first_row
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.data.wsc.noun_phrases import with_candidates
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 from fairseq_adv.data.wsc.wsc_dataset import MaskedRow, WSCDataset
+from fairseq_adv.tasks.masked_words import MASKED_WORDS
+from fairseq_adv.tasks.task_record import TaskRecord, answer_split, describe_task, fill_tokenizer
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig
 from fairseq_adv_compat.option_numbers import Numbers
 
@@ -150,3 +155,31 @@ def _common(whole: "np.ndarray[Any, Any]", part: "np.ndarray[Any, Any]") -> int:
     n = min(len(whole), len(part))
     differing = np.flatnonzero(whole[:n] != part[:n])
     return int(differing[0]) if len(differing) else n
+
+
+def _is_wsc(folder: Path) -> bool:
+    return "target" in first_row(folder)
+
+
+def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
+    with find_split(folders[0], split).open("rb") as file:
+        return [sum(1 for line in file if line.strip())]
+
+
+describe_task(
+    WSCTask,
+    TaskRecord(
+        data="sentences with a pronoun",
+        recognises=_is_wsc,
+        fill=fill_tokenizer,
+        metric="accuracy",
+        batch_size=8,
+        rows=_rows,
+        objective="fairseq_adv.objectives.wsc:WSC",
+        predictor="fairseq_adv.evaluation.predict.choice_predictor:PhrasePredictor",
+        benchmarks=("wsc", "WNLI"),
+        answers_own_data=False,
+        next_command=partial(answer_split, benchmark="wsc"),  # the answers have a form of their own
+        card=MASKED_WORDS,
+    ),
+)

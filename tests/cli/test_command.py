@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fairseq.tasks import TASK_REGISTRY
 from support import all_verbs, command, run_command
 
 import fairseq_adv.cli
@@ -21,6 +20,7 @@ from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
+from fairseq_adv.tasks.task_record import described_tasks
 
 ROOT = Path(__file__).resolve().parents[2]
 USER_DIR = str(ROOT / "fairseq_adv")
@@ -105,9 +105,9 @@ def test_a_wrong_command_exits_with_2() -> None:
     assert done.returncode == 2 and "user-directory" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_prediction_tasks_name_registered_tasks() -> None:
-    used = {name for task in PREDICTION_TASKS for name in task.trained_with}
-    assert used <= set(TASK_REGISTRY)
+def test_each_benchmark_is_answered_by_a_task() -> None:
+    answered = {name for record in described_tasks().values() for name in record.benchmarks}
+    assert answered == {task.name for task in PREDICTION_TASKS}
 
 
 @pytest.mark.parametrize(

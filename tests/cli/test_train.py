@@ -47,17 +47,18 @@ from token_data import write_spans, write_swag, write_tags
 from torch.distributed import run as torchrun
 
 import fairseq_adv.cli
-from fairseq_adv.cli.data_folder import detect_task, rows_of_an_epoch, task_of
+from fairseq_adv.cli.data_folder import detect_task, task_of
 from fairseq_adv.cli.launcher import launch
 from fairseq_adv.cli.train import _save_tokenizer
 from fairseq_adv.cli.train_command import count_updates, filled_in
 from fairseq_adv.cli.train_log import logged_to
-from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.data.errors import FullDisk
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.data.train_options import TrainOptions
+from fairseq_adv.tasks.choices_record import CHOICES
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 
 SIZES = (
@@ -280,8 +281,8 @@ def test_what_a_reader_of_the_users_own_makes_is_not_counted(
 
     monkeypatch.setitem(TASK_REGISTRY, "their_questions", Their)
     options, ours = TrainOptions(["--task", "their_questions"]), TrainOptions(["--task", "commonsense_qa"])
-    assert rows_of_an_epoch(options, "questions", [tmp_path]) is None
-    assert rows_of_an_epoch(ours, "questions", [tmp_path]) is not None
+    assert CHOICES.rows is not None and CHOICES.rows(options, [tmp_path], "train") is None
+    assert CHOICES.rows(ours, [tmp_path], "train") is not None
 
 
 def test_swag_is_trained_on_as_it_is_distributed(encoder: Path, tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from support import PLUGIN, load_script
 from torch.distributed.run import get_args_parser as torchrun_parser
 
 import fairseq_adv.cli
-from fairseq_adv.cli.data_folder import kind_of
-from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.train_options import TrainOptions
+from fairseq_adv.tasks.task_record import record_named
 
 # Programs whose words are not ours to check.
 ORDINARY = {
@@ -180,7 +180,8 @@ def _check_training(args: argparse.Namespace, whole: bool) -> None:
         raise WrongCommand("--encoder is missing")
     words.fill({"--criterion": "freelb", "--arch": "roberta_base", "--optimizer": "torch_adamw"})
     words.fill({"--user-dir": PLUGIN, "--lr-scheduler": "polynomial_decay"})
-    tasks = [words.value("--task")] if words.has("--task") else [one for one in TASK_REGISTRY if kind_of(one)]
+    given = [words.value("--task")] if words.has("--task") else []
+    tasks = given or [one for one in TASK_REGISTRY if record_named(one)]
     refused = []
     for task in tasks:
         words.fill({"--task": task})

@@ -36,11 +36,11 @@ import records as kept  # isort: skip
 import splits  # isort: skip
 from splits import GRID, TASKS, Row
 
-from fairseq_adv.cli.train_options import TrainOptions
 from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import locked
 from fairseq_adv.data.text.labelled_folder import class_order
+from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.evaluation.attack import Attack
 
 SHARED = ROOT.parent / "shared" / "data"

@@ -7,6 +7,7 @@ imports neither torch nor fairseq.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from array import array
 from dataclasses import dataclass
@@ -136,6 +137,24 @@ class MmapIndex:
         if not tokens.stat().st_size:
             return np.zeros(0, f"u{self.itemsize}")
         return np.memmap(tokens, f"u{self.itemsize}", "r")
+
+
+def count_index(folder: Path, split: str, longest: int = 0) -> Tuple[int, int]:
+    """The number of rows of a binarised split, and of their tokens, with those of ``train1``, ``train2``, …,
+    which the trainer adds to ``train``.
+
+    Args:
+        longest: only rows of at most so many tokens are counted; 0: all.
+    """
+    rows = tokens = 0
+    for part in itertools.count():
+        path = folder / f"{split}{part or ''}.idx"
+        if part and not path.is_file():
+            break
+        index = read_index(path, "Prepare the data again, or pass --train-subset.")
+        rows += index.count_rows(longest) if longest else index.rows
+        tokens += path.with_suffix(".bin").stat().st_size // index.itemsize
+    return rows, tokens
 
 
 def check_indexed(index: Path, words: int, fix: str) -> MmapIndex:

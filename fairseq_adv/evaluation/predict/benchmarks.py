@@ -1,4 +1,5 @@
-"""The values of ``fairseq-adv predict --task``: which checkpoints can answer them, and their files.
+"""The values of ``fairseq-adv predict --task``, and their files. The record of a task names those that its
+models can answer.
 
 GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
 sample predictions of AI2's evaluator. SuperGLUE's WSC: one JSON object per line, with the label "True" or
@@ -27,7 +28,6 @@ class PredictionTask:
     """One value of ``--task``."""
 
     name: str  # used in messages and file names
-    trained_with: tuple[str, ...]  # names of the fairseq tasks whose checkpoints can answer it
     glue: TaskLayout | None = None  # the layout of its files, for a GLUE task
     second: bool = False  # whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1)
 
@@ -84,9 +84,8 @@ def _refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
         )
 
 
-def _glue(name: str, layout: str = "", *more: str, second: bool = False) -> PredictionTask:
-    trained_with = ("sentence_prediction", "text_classification", *more)
-    return PredictionTask(name, trained_with, task_layout(layout or name), second)
+def _glue(name: str, layout: str = "", second: bool = False) -> PredictionTask:
+    return PredictionTask(name, task_layout(layout or name), second)
 
 
 PREDICTION_TASKS: tuple[PredictionTask, ...] = (
@@ -97,28 +96,22 @@ PREDICTION_TASKS: tuple[PredictionTask, ...] = (
     _glue("QQP"),
     _glue("MNLI-m", "MNLI"),
     _glue("MNLI-mm", "MNLI", second=True),
-    _glue("QNLI", "", "qnli_ranking"),
+    _glue("QNLI"),
     _glue("RTE"),
-    _glue("WNLI", "", "wsc"),
+    _glue("WNLI"),
     _glue("AX"),
-    PredictionTask("commonsense_qa", ("commonsense_qa",)),
-    PredictionTask("arc", ("arc_retrieval",)),
-    PredictionTask("race", ("arc_retrieval",)),
-    PredictionTask("openbookqa", ("arc_retrieval",)),
-    PredictionTask("qnli_ranking", ("qnli_ranking",)),
-    PredictionTask("wsc", ("wsc",)),
-    PredictionTask("squad", ("span_qa",)),
-    PredictionTask("tagging", ("tagging",)),
+    PredictionTask("commonsense_qa"),
+    PredictionTask("arc"),
+    PredictionTask("race"),
+    PredictionTask("openbookqa"),
+    PredictionTask("qnli_ranking"),
+    PredictionTask("wsc"),
+    PredictionTask("squad"),
+    PredictionTask("tagging"),
 )
 
 # Without --task: classes, numbers, choices, tags or spans of any data set.
-OWN_DATA = PredictionTask(
-    "own-data",
-    (
-        "sentence_prediction", "text_classification", "commonsense_qa", "arc_retrieval", "qnli_ranking",
-        "tagging", "span_qa",
-    ),
-)  # fmt: skip
+OWN_DATA = PredictionTask("own-data")
 
 
 def prediction_task(name: str | None) -> PredictionTask:

@@ -24,31 +24,21 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import (
     saved_tokenizer_folder,
 )
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
-from fairseq_adv.evaluation.predict.choice_predictor import ChoicePredictor, PhrasePredictor
+from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
 from fairseq_adv.evaluation.predict.predictors import Predictor
 from fairseq_adv.evaluation.predict.span_predictor import SpanPredictor
 from fairseq_adv.evaluation.predict.tag_predictor import TagPredictor
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
-from fairseq_adv.evaluation.predict.text_predictor import TextPredictor, check_prepared
+from fairseq_adv.evaluation.predict.text_predictor import check_prepared
 from fairseq_adv.evaluation.trained import (
     load_model,
     read_checkpoint,
     reported_as_data_error,
     take_class_names,
 )
-from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
-from fairseq_adv.tasks.span_qa import SpanQATask
-from fairseq_adv.tasks.tagging import TaggingTask
-from fairseq_adv.tasks.wsc import WSCTask
+from fairseq_adv.tasks import task_record
 
 Checkpoint = Union[str, "os.PathLike[str]"]
-_PREDICTORS: dict[type[FairseqTask], Any] = {
-    MultipleChoiceTask: ChoicePredictor,
-    TaggingTask: TagPredictor,
-    SpanQATask: SpanPredictor,
-    WSCTask: PhrasePredictor,
-}
 
 
 def load(
@@ -69,9 +59,8 @@ def load(
     validate --calibrate``, if there is one.
 
     Args:
-        checkpoints: written by fairseq-train, with ``--task sentence_prediction``, ``text_classification``,
-            ``tagging``, ``span_qa`` or a multiple-choice task of this project. Only one for ``tagging`` and
-            ``span_qa``.
+        checkpoints: written by fairseq-train, of a task for classes, numbers, choices, tags or spans. Only
+            one for tags and spans.
         tokenizer_dir: the encoder's folder, or that of its tokenizer.
         device: such as "cpu" or "cuda:1"; ``None``: a GPU if there is one.
         data: the data folder that the checkpoint was trained on, if it has moved.
@@ -112,12 +101,8 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceCon
     ``cfg``, the checkpoint's configuration, is changed; ``data``: the folder it was trained on, if it moved.
     """
     name = cfg.task._name
-    task_class = TASK_REGISTRY.get(name, FairseqTask)
-    if not issubclass(task_class, (SentencePredictionTask, MultipleChoiceTask, TaggingTask, SpanQATask)):
-        raise DataError(
-            f"{path}: was trained with --task {name}, but only models of sentence_prediction, "
-            "text_classification, tagging, span_qa and the multiple-choice tasks can predict on texts"
-        )
+    _check_answers(path, name, OWN_DATA, "texts need")
+    task_class = TASK_REGISTRY[name]
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
     if not issubclass(task_class, SentencePredictionTask):
@@ -132,7 +117,8 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceCon
             dictionary.add_symbol(label)
         tokenizer.dictionary.add_symbol("<mask>")
         task = task_class(options, tokenizer.dictionary, dictionary)
-    return TextPredictor(path, task, labels, tokenizer)
+    predictor: Predictor = _predictor_class(task)(path, task, labels, tokenizer)
+    return predictor
 
 
 def predictor_for_split(
@@ -151,18 +137,17 @@ def predictor_for_split(
     }  # fmt: skip
     overwrite_args_by_name(cfg, overrides)
     is_regression = bool(getattr(cfg.task, "regression_target", False))
-    if name in ("sentence_prediction", "text_classification"):
+    is_prepared = issubclass(TASK_REGISTRY.get(name, object), SentencePredictionTask)
+    if is_prepared:
         check_prepared(data, is_regression, task)
         check_same_words(path, trained_on, data)
-    if name not in task.trained_with:
-        raise DataError(
-            f"{path}: was trained with --task {name}, but {task.name} needs a model of "
-            f"{' or '.join(task.trained_with)}. Choose another checkpoint, or another --task here."
-        )
-    if not issubclass(TASK_REGISTRY[name], SentencePredictionTask):
+    _check_answers(path, name, task, f"{task.name} needs")
+    if not is_prepared:
         return _tokenizer_task_predictor(path, cfg, how)
     with reported_as_data_error(path):
-        return TextPredictor(path, tasks.setup_task(cfg.task), labels)
+        fairseq_task = tasks.setup_task(cfg.task)
+        predictor: Predictor = _predictor_class(fairseq_task)(path, fairseq_task, labels)
+    return predictor
 
 
 def _tokenizer_task_predictor(path: Path, cfg: Any, how: InferenceConfig) -> Predictor:
@@ -172,8 +157,30 @@ def _tokenizer_task_predictor(path: Path, cfg: Any, how: InferenceConfig) -> Pre
     overwrite_args_by_name(cfg, {"tokenizer_dir": str(folder)})
     with reported_as_data_error(path):
         task = tasks.setup_task(cfg.task)
-    predictor: Predictor = next(made(task) for kind, made in _PREDICTORS.items() if isinstance(task, kind))
+    predictor: Predictor = _predictor_class(task)(task)
     return predictor
+
+
+def _predictor_class(task: FairseqTask) -> Any:
+    record = task_record.record_of(type(task))
+    assert record is not None  # checked
+    return task_record.load(record.predictor)
+
+
+def _check_answers(path: Path, name: Any, task: PredictionTask, needs: str) -> None:
+    """Raises DataError if the models of the task with this name don't answer a value of ``--task``."""
+
+    def answers(record: task_record.TaskRecord) -> bool:
+        answers_it = record.answers_own_data if task is OWN_DATA else task.name in record.benchmarks
+        return bool(record.predictor) and answers_it
+
+    record = task_record.record_named(name)
+    if record is None or not answers(record):
+        raise DataError(
+            f"{path}: was trained with --task {name}, but {needs} a model of "
+            f"{' or '.join(task_record.names_of_tasks(answers))}. Choose another checkpoint, or another "
+            "--task here."
+        )
 
 
 def _class_names(path: Path, cfg: Any) -> list[str]:
