@@ -56,21 +56,13 @@ def regression(folder: Path) -> Path:
     return write_task(folder, classes=1)
 
 
-def prepared(folder: Path, rows: int = 8, strip: bool = False) -> Path:
+def prepared(folder: Path, rows: int = 8) -> Path:
     """By this project: with a manifest."""
     encoder = write_encoder(folder.parent / "encoder")
     table = [(f"a.csv:{k}", {"text": f"w{k} w{k + 1}", "label": "ab"[k % 2]}) for k in range(rows)]
-    tokenizer = tokenizer_for_encoder(encoder, cased=strip or None)
+    tokenizer = tokenizer_for_encoder(encoder)
     splits = [read_texts(name, table, Columns(("text",), "label")) for name in ("train", "valid")]
     prepare_classification(splits, folder, PrepareConfig(tokenizer, progress=False, overwrite=True))
-    return folder
-
-
-def unnamed_squad(folder: Path) -> Path:
-    """A file whose name says nothing is the training split."""
-    write_spans(folder)
-    (folder / "train.json").rename(folder / "questions.json")
-    (folder / "valid.json").unlink()
     return folder
 
 
@@ -98,14 +90,6 @@ def rows(name: str) -> Change:
         ids[-1][0] += 1 if ids[-1][0] == 4 else -1
         flat = np.array([one for row in ids for one in row], dtype=np.int64)
         write_indexed(data / name, [(flat, np.array([len(row) for row in ids]))], 50)
-
-    return change
-
-
-def fewer(name: str) -> Change:
-    def change(data: Path) -> None:
-        ids = [row.numpy() for row in MMapIndexedDataset(str(data / name))][:-1]
-        write_indexed(data / name, [(np.concatenate(ids), np.array([len(row) for row in ids]))], 50)
 
     return change
 
@@ -138,10 +122,6 @@ def more(name: str, text: str = "\n") -> Change:
     return change
 
 
-def another(name: str) -> Change:
-    return lambda data: shutil.copy(data / name, (data / name).with_name("2.txt"))
-
-
 def without_manifest(data: Path) -> None:
     (data / "manifest.json").unlink()
 
@@ -151,37 +131,29 @@ WORDS, CLASSES = "tokenizer: has other words or options", "data: the classes, or
 ANEW = "data: {} was prepared again, from other rows or with other options"
 CASES: list[tuple[Callable[[Path], Path], str, Change, list[str]]] = [
     (write_task, "sentence_prediction", rows("input0/train"), [TRAIN]),
-    (write_task, "sentence_prediction", fewer("input0/valid"), [VALID]),
-    (write_task, "sentence_prediction", rows("label/train"), [TRAIN]),
+    (write_task, "sentence_prediction", rows("label/valid"), [VALID]),
     (write_task, "text_classification", swapped("label/dict.txt"), [CLASSES]),
     (write_task, "sentence_prediction", swapped("input0/dict.txt"), [WORDS]),
     (write_task, "sentence_prediction", lambda data: write_task(data, train=9, seed=3),
      ["data: {} has other rows in train and valid"]),
     (regression, "regression", replaced("label/train.label", "0.5", "0.6"), [TRAIN]),
     (prepared, "text_classification", lambda data: prepared(data, 7), [ANEW]),
-    (prepared, "text_classification", lambda data: prepared(data, strip=True), [ANEW]),
     (prepared, "text_classification", without_manifest, ["data: {} has other files"]),
-    (prepared, "text_classification", fewer("input0/valid"), [ANEW]),  # under the old manifest
+    (prepared, "text_classification", rows("input0/valid"), [ANEW]),  # under the old manifest
     (write_corpus, "masked_lm", rows("train"), [TRAIN]),
-    (write_corpus, "masked_lm", swapped("dict.txt"), [WORDS]),
     (write_questions, "commonsense_qa", more("train.jsonl"), [TRAIN]),
     (write_questions, "commonsense_qa", swapped("dict.txt"), [WORDS]),
     (write_questions, "arc_retrieval", replaced("tokenizer.json", '"w1": ', '"v1": '), [WORDS]),
     (write_wsc, "wsc", swapped("valid.jsonl"), [VALID]),
     (swag, "arc_retrieval", swapped("train.csv", 1, 2), [TRAIN]),
     (race, "arc_retrieval", replaced("train/middle/1.txt", "w1", "w9"), [TRAIN]),
-    (race, "arc_retrieval", another("dev/middle/1.txt"), [VALID]),
     (write_tags, "tagging", swapped("train.tsv"), [TRAIN]),
-    (write_tags, "tagging", swapped("dict.txt"), [WORDS]),
     (write_spans, "span_qa", replaced("valid.json", "w1", "w2"), [VALID]),
-    (unnamed_squad, "span_qa", replaced("questions.json", "w1", "w2"), [TRAIN]),
     # The same data.
     (write_task, "sentence_prediction", lambda data: write_task(data), []),
     (prepared, "text_classification", lambda data: prepared(data), []),
     (prepared, "text_classification", more("label/notes.txt"), []),
     (write_questions, "commonsense_qa", more("test.jsonl"), []),  # is not read
-    (write_questions, "commonsense_qa", more("train.log"), []),
-    (write_tags, "tagging", more("README.md"), []),
     (write_tags, "tagging", lambda data: [os.utime(path, (1, 1)) for path in data.iterdir()], []),
     (write_tags, "tagging", lambda data: write_encoder(data / "train_out" / "tokenizer"), []),
 ]  # fmt: skip
@@ -288,7 +260,7 @@ def test_data_that_change_while_a_run_reads_them_are_not_taken_for_its_own(tmp_p
         load(build(pretraining_args(data, save, "standard")), save)
 
 
-@pytest.mark.parametrize("kept", [None, 7, {}, {"folders": 3}, {"folders": ["a"], "tokenizer": ""}])
+@pytest.mark.parametrize("kept", [None, {"folders": 3}])
 def test_a_checkpoint_of_an_earlier_version_goes_on(
     tmp_path: Path, kept: object, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -307,12 +279,3 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(
     assert caplog.text.count("does not say what data it was made with") == 1
     saved(run, save)
     load(run_of(data, save), save)
-
-
-def test_a_finetuned_model_is_not_compared(tmp_path: Path) -> None:
-    data, save = write_task(tmp_path / "data"), tmp_path / "save"
-    saved(run_of(data, save), save)
-    write_task(data, train=9, seed=3)
-    run = run_of(data, save, "--reset-optimizer")
-    run.trainer.load_checkpoint(str(save / "checkpoint_last.pt"), reset_optimizer=True)
-    assert run.trainer.get_num_updates() == 0

@@ -18,13 +18,12 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from methods import METHODS, OPTIONS
-from support import batch, build, command, flat_gradient, frozen, run_command, slow, train_args
+from support import batch, build, command, flat_gradient, frozen, run_command, train_args
 from torch import nn
 
 from criterions.restated import (
     DROPOUT,
     FP16,
-    HEAD,
     OBJECTIVES,
     ROWS,
     change,
@@ -54,13 +53,6 @@ def built(data: Path, method: str, *words: str) -> SimpleNamespace:
 def moved(data: Path, method: str, *words: str) -> torch.Tensor:
     """What an update does to the weights."""
     return change(built(data, method, *words))
-
-
-def recompute(run: SimpleNamespace) -> SimpleNamespace:
-    """As model.checkpoint_activations of a yaml does."""
-    for layer in run.model.encoder.sentence_encoder.layers:
-        checkpoint_wrapper(layer)
-    return run
 
 
 def hooks(model: nn.Module) -> int:
@@ -152,16 +144,11 @@ def test_options_that_do_not_fit_are_refused_before_training(
         build(train_args(data, None, method, *OPTIONS[method], *given))
 
 
-@pytest.mark.parametrize(
-    ("method", "field", "known"),
-    [("noise", "noise_kind", "uniform, normal"), ("r3f", "r3f_noise", "uniform, normal")],
-)
-def test_an_unknown_choice_is_refused_in_yaml_too(data: Path, method: str, field: str, known: str) -> None:
+def test_an_unknown_choice_is_refused_in_yaml_too(data: Path) -> None:
     """The parser of a command line knows the choices; a yaml's text comes to the criterion."""
-    run = built(data, method)
-    setattr(run.cfg.criterion, field, "loud")
-    option = field.replace("_", "-")
-    with pytest.raises(ValueError, match=f"--{option} loud: pass one of {known}"):
+    run = built(data, "noise")
+    run.cfg.criterion.noise_kind = "loud"
+    with pytest.raises(ValueError, match="--noise-kind loud: pass one of uniform, normal"):
         type(run.criterion)(run.cfg.criterion, run.task)
 
 
@@ -190,15 +177,6 @@ def test_a_missing_start_stops_the_run_before_the_first_update(data: Path, tmp_p
     assert f"--restore-file {missing}: no such file" in done.stderr
     assert "train_inner" not in done.stdout + done.stderr
     assert not (tmp_path / "save" / "crash.pt").exists()
-
-
-def test_a_model_that_it_cant_perturb_or_train_is_refused(data: Path) -> None:
-    run = built(data, "freelb")
-    with pytest.raises(ValueError, match="no single token embedding"):
-        run.task.begin_epoch(1, nn.Linear(2, 2))
-    del run.model.classification_heads[HEAD]
-    with pytest.raises(ValueError, match=f"no classification head named '{HEAD}'"):
-        run.task.begin_epoch(1, run.model)
 
 
 def test_noise_that_stays_in_the_weights_is_refused_with_several_passes(data: Path) -> None:
@@ -245,11 +223,8 @@ OFF = [
     ("flooding", "--flood-level 0", 0),
     ("awp", "--awp-gamma 0", 0),
     ("sam", "--sam-rho 0", 0),
-    ("freelb", "--adv-start-update 5", 0),
     ("tavat", "--adv-steps 1 --adv-init-mag 0 --tavat-variant released", 0),
-    ("tavat", "--adv-start-update 5", 0),
     ("freeat", "--adv-start-update 6", 0),
-    ("alum_vat", "--vat-start-update 5", 0),
     ("smart", "--vat-start-update 5 --smart-mu 0", 0),
     ("awp", "--adv-start-update 5", 0),
     ("sam", "--adv-start-update 5", 0),
@@ -261,7 +236,6 @@ OFF = [
     [
         *((*case, "classes") for case in OFF),
         *((*OFF[0], objective) for objective in OBJECTIVES[1:]),
-        *(slow(*case, OBJECTIVES[1 + number % 6]) for number, case in enumerate(OFF[1:17])),
     ],
 )
 def test_without_an_effect_an_update_is_that_of_standard(
@@ -280,18 +254,6 @@ def test_without_an_effect_an_update_is_that_of_standard(
     ours, plain = gradients
     assert plain.norm() > 0.01
     assert (ours - plain).norm() <= tolerance * plain.norm() + (5e-6 if tolerance else 0)
-
-
-@pytest.mark.parametrize("words", [[], HALF], ids=["fp32", "fp16"])
-@pytest.mark.parametrize(
-    ("method", "off"),
-    [("freelb", ["--adv-steps", "1", "--adv-init-mag", "0"]), ("noise", ["--noise-size", "0"])],
-)
-def test_also_by_the_trainer_it_is_that_of_standard_to_the_bit(
-    data: Path, method: str, off: list[str], words: list[str]
-) -> None:
-    ours, plain = moved(data, method, *off, *DROPOUT, *words), moved(data, "standard", *DROPOUT, *words)
-    assert torch.equal(ours, plain) and plain.any()
 
 
 @pytest.mark.parametrize(
@@ -382,23 +344,15 @@ def test_the_generators_stand_where_a_plain_update_leaves_them(data: Path, metho
 
 @pytest.mark.parametrize(
     ("method", "mode"),
-    [(m, mode) if m in FEW else slow(m, mode)
-     for m in METHODS for mode in (LAYERDROP, ["--amp"], [FP16])],
+    [(m, mode) for m in FEW for mode in (LAYERDROP, ["--amp"], [FP16])],
     ids=lambda value: value if isinstance(value, str) else value[0],
-)  # fmt: skip
+)
 def test_kept_masks_give_the_same_update_to_the_bit(
     data: Path, monkeypatch: pytest.MonkeyPatch, method: str, mode: list[str]
 ) -> None:
     kept = moved(data, method, *DROPOUT, *mode)
     monkeypatch.setattr(ModelParts, "dropout_layers", [])
     assert torch.equal(kept, moved(data, method, *DROPOUT, *mode)) and kept.any()
-
-
-def test_what_has_not_been_run_is_told(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = built(data, "freelb")
-    run.criterion.cfg.ddp_backend = "fully_sharded"
-    type(run.criterion)(run.criterion.cfg, run.task)
-    assert "--ddp-backend fully_sharded is untested with --criterion freelb;" in caplog.text
 
 
 def test_masks_are_kept_on_a_cpu_but_not_with_recomputed_activations_or_compiled_layers(data: Path) -> None:
@@ -412,15 +366,13 @@ def test_masks_are_kept_on_a_cpu_but_not_with_recomputed_activations_or_compiled
     assert not ModelParts(run.model).dropout_layers
 
 
-@pytest.mark.parametrize("precision", [[], [FP16]], ids=["fp32", "fp16"])
-@pytest.mark.parametrize(
-    "method",  # infobert refuses them
-    [m if m in (*FEW, "yopo", "rdrop") else slow(m) for m in METHODS if m != "infobert"],
-)
-def test_recomputed_activations_give_the_same_update(data: Path, method: str, precision: list[str]) -> None:
+@pytest.mark.parametrize("method", [m for m in METHODS if m != "infobert"])  # which refuses them
+def test_recomputed_activations_give_the_same_update(data: Path, method: str) -> None:
     """With dropout, whose masks the re-computation has to repeat as well. The sums are the same ones."""
-    plain = moved(data, method, *DROPOUT, *precision)
-    ours = change(recompute(built(data, method, *DROPOUT, *precision)))
+    plain, run = moved(data, method, *DROPOUT), built(data, method, *DROPOUT)
+    for layer in run.model.encoder.sentence_encoder.layers:
+        checkpoint_wrapper(layer)  # as model.checkpoint_activations of a yaml does
+    ours = change(run)
     assert plain.norm() > 0 and (ours - plain).norm() <= 1e-6 * plain.norm()
 
 
@@ -450,9 +402,9 @@ def test_delta_is_the_same_however_the_batch_is_cut_and_padded(data: Path, metho
 
 @pytest.mark.parametrize(
     ("method", "mode"),
-    [*((m, []) for m in METHODS), *((m, LAYERDROP) if m in FEW else slow(m, LAYERDROP) for m in METHODS)],
+    [*((m, []) for m in METHODS), *((m, LAYERDROP) for m in FEW)],
     ids=lambda value: value if isinstance(value, str) else "layerdrop" if value else "plain",
-)  # fmt: skip
+)
 def test_half_precision_gives_nearly_the_same_update(data: Path, method: str, mode: list[str]) -> None:
     """fp16 has 11 significant bits (5e-4); passes at slightly other deltas add up. A wrong loss scale, or
     layers dropped in one pass and not in the next, would be of the order of 1.
@@ -461,15 +413,10 @@ def test_half_precision_gives_nearly_the_same_update(data: Path, method: str, mo
     assert full.norm() > 0 and (half - full).norm() <= 0.03 * full.norm()
 
 
-@pytest.mark.parametrize(
-    ("method", "objective"),
-    [*(("freelb", objective) for objective in OBJECTIVES[1:]),
-     *(slow(method, OBJECTIVES[1 + number % 6]) for number, method in enumerate(MOVING))],
-)  # fmt: skip
-def test_half_precision_on_every_objective(folders: dict[str, Path], method: str, objective: str) -> None:
-    updates = [
-        change(run_of(folders, objective, method, *OPTIONS[method], *DESCENT, *words)) for words in ([], HALF)
-    ]
+@pytest.mark.parametrize("objective", OBJECTIVES[1:])
+def test_half_precision_on_every_objective(folders: dict[str, Path], objective: str) -> None:
+    words = [*OPTIONS["freelb"], *DESCENT]
+    updates = [change(run_of(folders, objective, "freelb", *words, *half)) for half in ([], HALF)]
     assert updates[0].norm() > 0 and (updates[1] - updates[0]).norm() <= 0.03 * updates[0].norm()
 
 
@@ -520,9 +467,9 @@ def test_a_dummy_batch_changes_nothing_and_does_not_move_delta(data: Path, metho
 
 @pytest.mark.parametrize(
     ("method", "precision"),
-    [*((m, []) for m in METHODS), *((m, HALF) if m in FEW else slow(m, HALF) for m in METHODS)],
+    [*((m, []) for m in METHODS), *((m, HALF) for m in FEW)],
     ids=lambda value: value if isinstance(value, str) else "fp16" if value else "fp32",
-)  # fmt: skip
+)
 def test_an_error_in_the_middle_leaves_the_model_as_it_was(
     data: Path, method: str, precision: list[str]
 ) -> None:

@@ -78,14 +78,6 @@ def test_the_direction_of_the_crossing(direction: str, values: list[float], at: 
     assert found == ([] if at is None else [at])
 
 
-def test_a_given_level_stays() -> None:
-    level = FloodLevel(0.1, "any")
-    for update, value in enumerate((-1.0, 1.0, -1.0)):
-        level.add_loss(5.0, 1)
-        assert level.measured(update, value) is None
-    assert level.value == 0.1
-
-
 def test_a_loss_that_is_not_finite_does_not_spoil_the_mean() -> None:
     level = FloodLevel(None)
     level.add_loss(1.0, 2)

@@ -1,10 +1,8 @@
-"""FreeLB and PGD in fairseq's trainer against their papers, restated in plain torch; FreeLB++."""
+"""FreeLB in fairseq's trainer. Its gradient and PGD's: test_restated.py."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +11,6 @@ from support import batch, build, flat_gradient, train_args
 from criterions.restated import (
     EPSILON,
     FP16,
-    HEAD,
     ROWS,
     examples_of,
     loss_at,
@@ -71,50 +68,3 @@ def test_deltas_stay_in_the_ball_of_all_rows_of_an_example(
     for size, target, rows in zip(sizes, sample["target"].view(-1), examples_of(sample)):
         assert size > EPSILON * (1 - 1e-4) or (objective == "wsc" and target != 1) or len(rows) == 1
     assert log["adv_norm"] / len(sizes) <= EPSILON * (1 + 1e-5)
-
-
-@pytest.mark.parametrize("method", ["freelb", "pgd"])
-def test_an_all_negative_batch_has_a_zero_loss_and_a_zero_gradient(
-    folders: dict[str, Path], method: str
-) -> None:
-    run = run_of(folders, "wsc", method, *options())
-    negative = [i for i, example in enumerate(run.task.dataset("train").examples) if example.label is False]
-    with recorded() as deltas:
-        loss, size, _ = one_step(run, batch(run, negative))
-    assert float(loss) == 0.0 and size == len(negative)
-    assert not flat_gradient(run.model).any()
-    assert all(delta.isfinite().all() and torch.equal(delta, deltas[0]) for delta in deltas)
-
-
-def masks_of(run: SimpleNamespace, sample: dict[str, Any], update: int) -> list[torch.Tensor]:
-    """The zero pattern of the classification head's dropout in each pass."""
-    seen: list[torch.Tensor] = []
-    dropout = run.model.classification_heads[HEAD].dropout
-    handle = dropout.register_forward_hook(lambda m, i, out: seen.append(out.detach() == 0))
-    one_step(run, sample, update)
-    handle.remove()
-    return seen[::2]  # the head applies its dropout twice a pass; the first time to the features
-
-
-RANDOM = ["--dropout", "0.3", "--attention-dropout", "0.3", "--activation-dropout", "0.2",
-          "--pooler-dropout", "0.5", "--encoder-layerdrop", "0.4"]  # fmt: skip
-
-
-@pytest.mark.parametrize("method", ["freelb", "pgd"])
-def test_dropout_masks_are_those_of_the_first_pass_and_new_in_each_update(data: Path, method: str) -> None:
-    """All that is random is replayed: without a step the last loss is the first."""
-    run = build(train_args(data, None, method, *options(), *RANDOM))
-    sample = batch(run, ROWS)
-    first, *others = masks_of(run, sample, update=0)
-    assert len(others) == (2 if method == "freelb" else 3) and first.any()
-    assert all(torch.equal(first, other) for other in others)
-    assert not torch.equal(first, masks_of(run, sample, update=1)[0])
-    run = build(train_args(data, None, method, *options(), *RANDOM, "--no-adv-share-dropout"))
-    first, second, *_ = masks_of(run, sample, update=0)
-    assert not torch.equal(first, second)
-    run = build(train_args(data, None, method, *options(alpha=0.0, start=0.0), *RANDOM))
-    _, _, log = one_step(run, sample)
-    assert log["adv_loss_first"] == log["adv_loss_last"]
-
-
-# --- FreeLB++ (Li et al., EMNLP 2021): FreeLB without a projection ------------------------------

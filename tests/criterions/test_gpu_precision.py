@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import ADVERSARIAL, build, fairseq_train, run_command, slow, train_args, write_task
+from support import ADVERSARIAL, build, fairseq_train, run_command, train_args, write_task
 
 
 @pytest.fixture(autouse=True)
@@ -53,21 +53,14 @@ def test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off(
         ([], {"capability": (7, 5)}),
         (["--fp16"], {}),
         (["--amp"], {}),
+        (["--bf16"], {}),
     ],
-    ids=["on a CPU", "before Ampere", "fp16", "amp"],
+    ids=["on a CPU", "before Ampere", "fp16", "amp", "bf16"],
 )
 def test_products_stay_as_torch_has_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], machine: dict[str, object]
 ) -> None:
     started(tmp_path, monkeypatch, *words, **machine)  # type: ignore[arg-type]
-    assert not tf32()
-
-
-def test_bf16_has_no_fp32_products(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = build(train_args(write_task(tmp_path), None, "standard"))
-    run.trainer.cuda = run.trainer.cfg.common.bf16 = True
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
-    run.trainer.load_checkpoint(str(tmp_path / "checkpoint_last.pt"))
     assert not tf32()
 
 
@@ -90,13 +83,6 @@ def test_fp16_without_a_gpu_is_refused_in_one_line(tmp_path: Path) -> None:
         "error: --fp16: needs a GPU, and none is used. Leave it out (in a recipe: common.fp16=false)"
     )
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("form", ["--memory-efficient-fp16", slow("--fp16-no-flatten-grads")])
-def test_the_forms_of_fp16_that_a_cpu_has_still_train(tmp_path: Path, form: str) -> None:
-    args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "freelb", *ADVERSARIAL)
-    fairseq_train(*args, "--fp16", form, "--max-update", "2")
-    assert (tmp_path / "save" / "checkpoint_last.pt").is_file()
 
 
 def test_memory_efficient_fp16_names_the_optimizer_that_has_it(tmp_path: Path) -> None:

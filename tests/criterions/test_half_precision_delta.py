@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -24,7 +22,6 @@ ADVICE = {
 }
 # Most entries are less than half of bf16's step at SCALE.
 SIZES = {
-    "freeat": [*WSC, "--adv-steps", "1"],
     "creat": ["--adv-steps", "3", "--adv-lr", "0.02", "--creat-init-std", "3e-4", "--creat-tau", "2"],
     "noise": ["--noise-size", "0.05"],
     "r3f": ["--r3f-epsilon", "5e-4"],
@@ -36,8 +33,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_wsc(tmp_path_factory.mktemp("wsc"))
 
 
-def run_at(data: Path, method: str, dim: int) -> SimpleNamespace:
-    sizes = ["--encoder-embed-dim", str(dim), "--encoder-layers", "1", "--encoder-attention-heads", "6"]
+def run_at(data: Path, method: str) -> SimpleNamespace:
+    sizes = ["--encoder-embed-dim", "384", "--encoder-layers", "1", "--encoder-attention-heads", "6"]
     words = [*SIZES.get(method, WSC), *sizes]
     run = build(train_args(data, None, method, *words, task="wsc"))
     generator = torch.Generator().manual_seed(1)
@@ -49,23 +46,16 @@ def run_at(data: Path, method: str, dim: int) -> SimpleNamespace:
     return run
 
 
-def cases() -> Iterator[Any]:
-    """freelb in both, noise and r3f in bf16; nightly the others, which share freelb's sum of embeddings and
-    delta, each in one of the two.
-    """
-    kinds = (torch.bfloat16, torch.float16)
-    yield from (("freelb", kind, 384) for kind in kinds)
-    yield from ((method, torch.bfloat16, 384) for method in ("noise", "r3f"))
-    for number, method in enumerate(("pgd", "yopo", "tavat", "infobert", "freeat", "creat")):
-        yield slow(method, kinds[number % 2], 768)
-
-
-@pytest.mark.parametrize(("method", "kind", "dim"), list(cases()))
-def test_delta_arrives_in_the_first_layer(data: Path, method: str, kind: torch.dtype, dim: int) -> None:
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [("freelb", torch.bfloat16), ("freelb", torch.float16), ("noise", torch.bfloat16),
+     ("r3f", torch.bfloat16), slow("tavat", torch.float16), slow("creat", torch.bfloat16)],
+)  # fmt: skip
+def test_delta_arrives_in_the_first_layer(data: Path, method: str, kind: torch.dtype) -> None:
     """Its share along the direction that it has in fp32, behind the layer norm: .14 to .64 where it was
     rounded into bf16's grid of embeddings. What the layer norm's own output is rounded by averages out.
     """
-    run = run_at(data, method, dim)
+    run = run_at(data, method)
     run.model.to(kind)
     sample = batch(run, ROWS)
     encoder = run.model.encoder.sentence_encoder

@@ -15,12 +15,10 @@ from support import (
     build,
     fairseq_train,
     flat_gradient,
-    slow,
     train_args,
 )
 
 from criterions.restated import (
-    FP16,
     OBJECTIVES,
     ROWS,
     one_step,
@@ -135,10 +133,8 @@ def test_the_network_is_trained_and_has_its_own_seed(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "option"),
-    [("freelb", "--finetune-from-model"), ("infobert", "--restore-file"),
-     slow("freelb", "--restore-file"), slow("infobert", "--finetune-from-model")],
-)  # fmt: skip
+    ("method", "option"), [("freelb", "--finetune-from-model"), ("infobert", "--restore-file")]
+)
 def test_a_new_run_starts_from_any_checkpoint_with_a_new_network(
     data: Path, tmp_path: Path, option: str, method: str
 ) -> None:
@@ -153,11 +149,10 @@ def test_a_new_run_starts_from_any_checkpoint_with_a_new_network(
     assert torch.equal(run.criterion.estimate.first.weight, fresh)
 
 
-@pytest.mark.parametrize("precision", [[], slow([FP16])], ids=["fp32", "fp16"])
 def test_a_run_that_goes_on_has_its_network_and_another_method_starts_from_it(
-    data: Path, tmp_path: Path, precision: list[str]
+    data: Path, tmp_path: Path
 ) -> None:
-    words = [*options(), *BOUNDS, "--max-epoch", "1", "--lr", "0.01", "--optimizer", "adam", *precision]
+    words = [*options(), *BOUNDS, "--max-epoch", "1", "--lr", "0.01", "--optimizer", "adam"]
     fairseq_train(*train_args(data, tmp_path, "infobert", *words))
     kept = torch.load(tmp_path / "checkpoint_last.pt")
     run = build(train_args(data, tmp_path, "infobert", *words))

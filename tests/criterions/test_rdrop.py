@@ -18,7 +18,6 @@ from criterions.restated import (
     DROPOUT,
     OBJECTIVES,
     assert_gradient,
-    change,
     loss,
     one_step,
     predictions,
@@ -111,19 +110,6 @@ def test_no_two_passes_have_the_same_masks(folders: dict[str, Path], masks: list
     assert log["rdrop_divergence"] > 1e-3
     assert len(masks) == 2 * (2 if mode == "next updates" else parts)
     assert all(not torch.equal(one, other) for i, one in enumerate(masks) for other in masks[:i])
-
-
-def test_with_masks_that_are_the_same_for_all_rows_micro_batches_make_the_same_update(
-    folders: dict[str, Path], of_features: None
-) -> None:
-    updates = []
-    for parts in ([ROWS], [[0], [1, 2], [3]]):
-        run = counted(folders, "classes")
-        run.trainer.begin_epoch(1)
-        updates.append(change(run, *parts))
-        assert sum(float(log["rdrop_divergence"]) for log in run.criterion.update_logs) > 1e-3
-    whole, parts_of_it = updates
-    assert whole.norm() > 1e-3 and (whole - parts_of_it).norm() <= 1e-6 * whole.norm()
 
 
 @pytest.mark.parametrize(

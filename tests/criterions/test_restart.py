@@ -68,17 +68,12 @@ def load(run: SimpleNamespace, save: Path) -> None:
         (["--adv-lr", "0.2", "--adv-steps", "4"], "--adv-steps: 3 -> 4; --adv-lr: 0.3 -> 0.2"),
         (["--flood-level", "0.05"], "--flood-level: None -> 0.05"),
         (["--task", "text_classification"], "--task: sentence_prediction -> text_classification"),
-        (["--criterion", "pgd"], "--criterion: freelb -> pgd"),
         (["--no-shuffle"], "--no-shuffle: False -> True"),
-        (["--dropout", "0.1"], "--dropout: 0.0 -> 0.1"),
         (["--lr", "0.02", "--seed", "8"], "--seed: 7 -> 8; --lr: 0.01 -> 0.02"),
         (["--adam-betas", "(0.8, 0.9)"], "--adam-betas: 0.9,0.999 -> (0.8, 0.9)"),
         (["--batch-size", "2"], f"{BATCH}: 4 x 1 x 1 -> 2 x 1 x 1"),
         (["--batch-size", "2", "--update-freq", "2,4"], f"{BATCH}: 4 x 1 x 1 -> 2 x 2,4 x 1"),
-        (["--clip-norm", "1"], "--clip-norm: 0.0 -> 1.0"),
-        (["--store-ema"], "--store-ema: False -> True"),
-        (["--amp"], "--amp: False -> True"),
-        (["--bf16"], "--bf16: False -> True"),
+        (["--store-ema", "--amp"], "--amp: False -> True; --store-ema: False -> True"),
         (["--best-checkpoint-metric", "accuracy"], "--best-checkpoint-metric: loss -> accuracy"),
         (["--finetune-from-model", "other.pt"], "--finetune-from-model: None -> other.pt"),
         (["--lr-scheduler", "polynomial_decay", "--total-num-update", "9"],
@@ -194,7 +189,6 @@ def test_a_new_run_doesnt_inherit_the_record_and_the_hours(data: Path, saved: Pa
     [
         (["--lr", "0.02"], True),
         (["--best-checkpoint-metric", "accuracy"], False),
-        (["--maximize-best-checkpoint-metric"], False),
         (["--valid-subset", "train"], False),
         (["--max-valid-steps", "1"], False),
     ],
@@ -210,22 +204,9 @@ def test_scores_that_new_ones_cant_be_compared_with_are_dropped(
     assert [name in state["extra_state"] for name in ("best", "patience")] == [kept, kept]
 
 
-@pytest.mark.parametrize(
-    ("before", "now"),
-    [
-        ("fixed", "polynomial_decay"),
-        ("fixed", "reduce_lr_on_plateau"),
-        ("polynomial_decay", "reduce_lr_on_plateau"),
-    ],
-)
-def test_another_scheduler_begins_anew(data: Path, tmp_path: Path, before: str, now: str) -> None:
-    polynomial = ["--total-num-update", "9"]
-    first, then = (
-        ["--lr-scheduler", name, *(polynomial if name == "polynomial_decay" else [])]
-        for name in (before, now)
-    )
-    one_update(freelb(data, tmp_path, *first), tmp_path)
-    run = freelb(data, tmp_path, *then, "--allow-changed-options")
+def test_another_scheduler_begins_anew(data: Path, tmp_path: Path) -> None:
+    one_update(freelb(data, tmp_path, *POLYNOMIAL, "--total-num-update", "9"), tmp_path)
+    run = freelb(data, tmp_path, "--lr-scheduler", "reduce_lr_on_plateau", "--allow-changed-options")
     load(run, tmp_path)
     run.trainer.lr_step(1, 0.5)
     assert run.trainer.get_num_updates() == 1 and run.trainer.get_lr() > 0
@@ -278,8 +259,6 @@ POLYNOMIAL = ["--lr-scheduler", "polynomial_decay"]
          ["--max-epoch: 2 -> 4", "--total-num-update: 8.0 -> 16.0"]),
         (["--total-num-update", "8"], ["--total-num-update", "4", "--max-epoch", "1"],
          ["--total-num-update: 8.0 -> 4.0"], ["--max-epoch: 2 -> 1"]),
-        (["--max-update", "8", "--total-num-update", "8"], ["--max-update", "16", "--total-num-update", "16"],
-         [], ["--max-update: 8 -> 16"]),
         (["--total-num-update", "8", "--warmup-updates", "1"],
          ["--total-num-update", "8", "--warmup-updates", "2"], ["--warmup-updates: 1 -> 2"], []),
     ],
@@ -289,13 +268,6 @@ def test_a_schedule_grows_only_with_the_run(
 ) -> None:
     found = compare(of(data, *POLYNOMIAL, *there), of(data, *POLYNOMIAL, *here))
     assert found == Changes(refused, told)
-
-
-def test_the_schedule_of_a_finished_run_doesnt_matter(data: Path) -> None:
-    """fairseq-adv train with fewer epochs than were made shortens it."""
-    there, here = (of(data, *POLYNOMIAL, "--total-num-update", number) for number in ("8", "4"))
-    assert compare(there, here, is_over=True).refused == []
-    assert compare(there, here).refused == ["--total-num-update: 8.0 -> 4.0"]
 
 
 def test_the_size_of_an_update_is_one_product(data: Path) -> None:
@@ -312,14 +284,6 @@ def test_the_size_of_an_update_is_one_product(data: Path) -> None:
     )
     here.dataset.max_tokens = 64
     assert compare(there, here).refused == [found.told[1].replace("32", "64")]
-
-
-def test_a_yaml_that_sets_a_copy_of_an_option_is_noticed(data: Path) -> None:
-    """criterion.seed is a copy of common.seed unless a yaml sets it alone."""
-    there = of(data)
-    here = copy.deepcopy(there)
-    here.criterion.seed = 9
-    assert compare(there, here).refused == ["--seed: 7 -> 9"]
 
 
 def test_the_same_folder_by_another_path_is_the_same(data: Path, tmp_path: Path) -> None:

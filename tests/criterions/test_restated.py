@@ -4,6 +4,7 @@ fp32 on every objective, and in bf16 autocast (``--amp`` on CPUs).
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +113,11 @@ CLASSES_ONLY = ("yopo", "tavat", "infobert", "smart", "rdrop")
 
 def cases() -> list[Any]:
     """freelb on all objectives, the others on classes; each of them on another one is slow."""
-    found = []
-    for number, method in enumerate(OPTIONS):
-        others = OBJECTIVES[1:] if method == "freelb" else [OBJECTIVES[1 + number % (len(OBJECTIVES) - 1)]]
-        found += [(method, "classes"), *((method, o) if method == "freelb" else slow(method, o)
-                  for o in others if method not in CLASSES_ONLY)]  # fmt: skip
-    return found
+    others = zip(OPTIONS, itertools.cycle(OBJECTIVES[1:]))
+    return [
+        *((method, "classes") for method in OPTIONS), *(("freelb", o) for o in OBJECTIVES[1:]),
+        *(slow(*one) for one in others if one[0] not in (*CLASSES_ONLY, "freelb")),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("method", "objective"), cases())

@@ -12,14 +12,10 @@ import torch
 from emulated_gpu import emulated
 from fairseq import checkpoint_utils
 from support import (
-    CommandMain,
     batch,
     build,
-    command,
     fairseq_train,
     flat_gradient,
-    run_command,
-    slow,
     train_args,
 )
 
@@ -135,14 +131,6 @@ def test_words_without_a_copy_on_the_host_are_found_too() -> None:
     assert moved.nonzero().flatten().tolist() == [4, 5]
 
 
-def test_a_dummy_batch_leaves_the_table(data: Path) -> None:
-    run = tavat(data, *options())
-    before = table_of(run)
-    one_step(run, batch(run, ROWS), ignore_grad=True)
-    run.task.optimizer_step(run.trainer.optimizer, model=run.trainer.model, update_num=0)
-    assert torch.equal(table_of(run), before)
-
-
 def test_an_update_that_overflows_leaves_the_table_and_it_stays_in_fp32(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,9 +153,12 @@ def test_an_update_that_overflows_leaves_the_table_and_it_stays_in_fp32(
     assert torch.equal(*tables)
 
 
-def test_the_table_does_not_move_in_plain_updates(data: Path) -> None:
+def test_the_table_does_not_move_by_a_dummy_batch_or_in_plain_updates(data: Path) -> None:
     run = tavat(data, *options(), "--adv-start-update", "1")
     before = table_of(run)
+    one_step(run, batch(run, ROWS), update=1, ignore_grad=True)
+    run.task.optimizer_step(run.trainer.optimizer, model=run.trainer.model, update_num=1)
+    assert torch.equal(table_of(run), before)
     run.trainer.train_step([batch(run, ROWS)])
     assert torch.equal(table_of(run), before)
     run.trainer.train_step([batch(run, ROWS)])
@@ -182,11 +173,10 @@ def test_checkpoints_without_the_table_are_warned_of(data: Path, caplog: pytest.
     assert "checkpoints won't contain the table" in caplog.text
 
 
-@pytest.mark.parametrize("precision", [[], slow([FP16, "--optimizer", "adam"])], ids=["fp32", "fp16"])
 def test_a_checkpoint_has_the_table_for_the_run_that_goes_on_and_a_new_run_has_its_own(
-    data: Path, tmp_path: Path, precision: list[str]
+    data: Path, tmp_path: Path
 ) -> None:
-    words = [*options(), *precision, "--max-epoch", "1"]
+    words = [*options(), "--max-epoch", "1"]
     save = tmp_path / "save"
     fairseq_train(*train_args(data, save, "tavat", *SGD, *words))
     tables = []
@@ -200,27 +190,3 @@ def test_a_checkpoint_has_the_table_for_the_run_that_goes_on_and_a_new_run_has_i
         assert torch.equal(tables[-1], first) is bool(start)
     kept = torch.load(save / "checkpoint_last.pt")["last_optimizer_state"]["param_groups"][0]["tavat_table"]
     assert torch.equal(tables[0], kept)
-
-
-STOCK = """
-import sys
-from fairseq import checkpoint_utils
-(model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([sys.argv[1]])
-assert "fairseq_adv" not in sys.modules
-print("loaded", type(model).__name__)
-"""
-
-
-@pytest.mark.slow
-def test_its_checkpoints_are_read_as_those_of_any_other_method(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By stock fairseq, validate and attack."""
-    fairseq_train(*train_args(data, tmp_path, "tavat", *options(), "--max-epoch", "1"))
-    path = str(tmp_path / "checkpoint_last.pt")
-    done = run_command(command("python"), "-c", STOCK, path)
-    assert done.stdout.endswith("loaded RobertaModel\n"), done.stderr
-    done = CommandMain("validate", capsys)(path, "--data", data, "--cpu")
-    assert done.returncode == 0 and "accuracy" in done.stdout, done.stderr
-    done = CommandMain("attack", capsys)(path, "--data", data, "--cpu", "--epsilon", "0.5", "--absolute")
-    assert done.returncode == 0 and "perturbed" in done.stdout, done.stderr

@@ -7,14 +7,11 @@ the last one alone.
 from __future__ import annotations
 
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import torch
-from fairseq.distributed.distributed_timeout_wrapper import DistributedTimeoutWrapper
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
 from methods import OF_A_BATCH, OPTIONS
 from support import ADVERSARIAL, batch, build, flat_gradient, on_two_workers, train_args, write_task
@@ -84,18 +81,6 @@ def test_the_passes_of_an_update_may_drop_different_layers(tmp_path: Path) -> No
         assert (2 * first - expected).norm() <= 3e-6 * expected.norm(), method
 
 
-@pytest.mark.slow
-def test_the_wrapper_of_heartbeat_timeout_costs_no_reductions(tmp_path: Path) -> None:
-    """One for each bucket of gradients, as without it."""
-    data = write_task(tmp_path / "data", classes=3)
-    lines = {m: train_args(data, None, m, *OPTIONS[m], classes=3) for m in ("freelb", "r3f", "alum_vat")}
-    on_two_workers(partial(_worker, wrap=timed), lines, str(tmp_path))
-    for method in lines:
-        for rank in range(2):
-            found = torch.load(tmp_path / f"{method}{rank}.pt")["reductions"]
-            assert found == {"whole": 1, "parts": 1}, method
-
-
 def dropping_step(run: SimpleNamespace, model: torch.nn.Module, rows: list[int], seed: int) -> torch.Tensor:
     """The gradient of an update without some layers, zeros for a layer that no pass used."""
     torch.manual_seed(seed)
@@ -122,10 +107,6 @@ def wrap_as_fairseq(model: torch.nn.Module) -> Any:
     return ModuleProxyWrapper(DistributedDataParallel(model, find_unused_parameters=True))
 
 
-def timed(model: torch.nn.Module) -> Any:
-    return DistributedTimeoutWrapper(wrap_as_fairseq(model), timeout=0)  # 0: without the clock
-
-
 def _dropping_worker(rank: int, lines: dict[str, list[str]], out: str) -> None:
     for method, words in lines.items():
         run = build(words)
@@ -134,10 +115,10 @@ def _dropping_worker(rank: int, lines: dict[str, list[str]], out: str) -> None:
         torch.save(found, f"{out}/{method}{rank}.pt")
 
 
-def _worker(rank: int, lines: dict[str, list[str]], out: str, wrap: Any = wrap_as_fairseq) -> None:
+def _worker(rank: int, lines: dict[str, list[str]], out: str) -> None:
     for method, words in lines.items():
         run = build(words)
-        wrapped = wrap(run.model)
+        wrapped = wrap_as_fairseq(run.model)
         (ddp,) = (part for part in wrapped.modules() if isinstance(part, DistributedDataParallel))
         reduced: list[int] = []
         ddp.register_comm_hook(reduced, REDUCE_AND_NOTE)
