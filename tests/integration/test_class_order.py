@@ -16,7 +16,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from hf_encoders import WORDS, of_transformers, save_encoder
-from support import build, train_args, validate, write_questions, write_task
+from support import build, train_args, validate, write_task
 from token_data import write_tags
 
 from fairseq_adv import load
@@ -334,19 +334,6 @@ def test_the_head_of_a_regression_is_kept(root: Path, tmp_path: Path) -> None:
         words = ["--regression-target", "--num-classes", "1", "--best-checkpoint-metric", "loss"]
         run = start(arguments(by_path(tmp_path / "hf", path), data, *words))
         assert torch.equal(output_of(run), model.classifier.out_proj.weight)
-
-
-def test_the_head_of_choices_is_kept(tmp_path: Path) -> None:
-    from transformers import AutoModelForMultipleChoice
-
-    data = write_questions(tmp_path / "questions")
-    save_encoder(tmp_path / "hf", "bert", (data / "dict.txt").read_text().split()[::2])
-    model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "hf")
-    hf_models.randomise(model)
-    model.save_pretrained(tmp_path / "hf")
-    args = of_transformers(train_args(data, None, "standard", task="commonsense_qa"), tmp_path / "hf")
-    run = start([*args, "--tokenizer-dir", str(tmp_path / "hf")])
-    assert torch.equal(run.model.hf.classifier.weight, model.classifier.weight)
 
 
 def test_tags_go_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ from support import (
     command,
     fairseq_train,
     run_command,
-    slow,
     train_args,
     write_questions,
     write_task,
@@ -55,19 +53,12 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.parametrize(
     ("method", "extra", "told"),
     [
-        slow("standard", HIGH, LOSS),
-        slow("standard", [*HIGH, "--amp"], LOSS),
         ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2", "--amp"], LOSS),
         ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. Earlier"),
-        slow("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2"], LOSS),
         ("freelb", ["--adv-lr", "1e38"], r"update 1: adv_loss_last is not finite, but adv_loss_first is\. "
          r"Try a smaller perturbation \(now --adv-lr 1e\+38\)\. "),
-        slow("freeat", ["--adv-lr", "1e38"], r"update 2: the loss is not finite\. "),
         ("r3f", NOISED, r"update 1: r3f_divergence is not finite, but task_loss is\. Try a smaller "
          r"perturbation \(now --r3f-lambda 3, --r3f-epsilon 1e\+38\)\. "),
-        slow("alum_vat", ["--vat-alpha", "1e45"],
-             r"update 1: the loss .* but task_loss is\. .*--vat-alpha 1e"),
-        slow("smart", [*HIGH, "--store-ema"], LOSS),
         ("standard", [*HALF, *HIGH], r"update 2: the loss is not finite, even at the smallest loss scale "
          r"\(--min-loss-scale 3\)\. .*lower --lr .*, or fp32 or --bf16"),
     ],
@@ -137,9 +128,8 @@ checkpoint: {{save_dir: {save}}}
 
 @pytest.mark.parametrize(
     ("criterion", "words", "changed"),
-    [("sentence_prediction", [], {}), ("standard", [], {"LOGLEVEL": "debug"}),
-     slow("sentence_prediction", ["--amp"], {})],
-)  # fmt: skip
+    [("sentence_prediction", [], {}), ("standard", [], {"LOGLEVEL": "debug"})],
+)
 def test_fairseqs_own_dump(
     data: Path, tmp_path: Path, criterion: str, words: list[str], changed: dict[str, str]
 ) -> None:
@@ -150,12 +140,11 @@ def test_fairseqs_own_dump(
     assert (tmp_path / "crash.pt").is_file() and not mistakes(done)
 
 
-@pytest.mark.parametrize("target", [slow("1e30"), "1.9e19"])
-def test_targets_whose_squares_are_outside_float32(tmp_path: Path, target: str) -> None:
-    """The gradient of the smaller one is finite: fairseq would go on."""
+def test_targets_whose_squares_are_outside_float32(tmp_path: Path) -> None:
+    """The gradient of this one is finite: fairseq would go on."""
     data = write_task(tmp_path / "data", train=64, classes=1)
     labels = data / "label" / "train.label"
-    labels.write_text("\n".join([target, *labels.read_text().splitlines()[1:]]) + "\n")
+    labels.write_text("\n".join(["1.9e19", *labels.read_text().splitlines()[1:]]) + "\n")
     words = ["--batch-size", "64"]
     done = run_command(command("fairseq-train"), *train_args(data, None, "standard", *words, classes=1))
     assert done.returncode == 1
@@ -186,10 +175,9 @@ def test_amp_stops_at_the_smallest_loss_scale(data: Path) -> None:
 # --- runs that end ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [slow(1), 2])
-def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path, workers: int) -> None:
+def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path) -> None:
     words = ["--lr", "50", "--log-file", str(tmp_path / "train.log")]
-    done = fairseq_train(*train_args(data, tmp_path, "standard", *words), workers=workers)
+    done = fairseq_train(*train_args(data, tmp_path, "standard", *words), workers=2)
     told = (
         r"done training in .* seconds\. The training loss ended above that of the best constant prediction: "
         r"loss is (\S+) nats, not below 0\.(\d+)\. Try a lower --lr than 50, or --clip-norm 1 \(now 0: "
@@ -202,13 +190,6 @@ def test_a_run_that_has_learned_nothing_says_so_last(data: Path, tmp_path: Path,
     assert len(re.findall(told, done.stdout + done.stderr)) == 1
 
 
-@pytest.mark.parametrize("method", ["freelb", slow("smart"), slow("alum_vat")])
-def test_a_run_that_learns_says_nothing(data: Path, method: str) -> None:
-    words = {"smart": ["--store-ema", "--smart-mu", "0.01"], "freelb": ["--adv-lr", "0.001"]}.get(method, [])
-    done = fairseq_train(*train_args(data, None, method, "--max-epoch", "4", *words))
-    assert re.search(r"done training in [0-9.]+ seconds$", last_line(done))
-
-
 def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
     data = write_tags(tmp_path / "data")
     done = fairseq_train(*train_args(data, None, "standard", "--max-epoch", "1", task="tagging"))
@@ -219,48 +200,29 @@ def test_a_short_run_says_that_its_loss_was_falling(tmp_path: Path) -> None:
     )
 
 
-def entropy(counts: list[int]) -> float:
-    shares = np.array(counts) / sum(counts)
-    return float(-(shares * np.log(shares)).sum())
-
-
-def of_labels(folder: Path) -> float:
-    run = build(train_args(folder, None, "standard"))
-    labels = [int(run.task.dataset("train")[k]["target"]) for k in range(16)]
-    return entropy([labels.count(0), labels.count(1)])
-
-
-def of_numbers(folder: Path) -> float:
-    return float(np.var([float(line) for line in (folder / "label" / "train.label").read_text().split()]))
-
-
-def of_choices(folder: Path) -> float:
-    return float(np.mean([math.log((3, 5, 4)[k % 3]) for k in range(16)]))
-
-
-def of_tags(folder: Path) -> float:
-    tags = [line.split()[-1] for line in (folder / "train.tsv").read_text().splitlines() if line]
-    return entropy([tags.count(tag) for tag in set(tags)])
-
-
-KINDS: dict[str, tuple[Callable[..., Path], str, int, Callable[[Path], float]]] = {
-    "classes": (write_task, "sentence_prediction", 2, of_labels),
-    "numbers": (lambda folder, train: write_task(folder, train=train, classes=1), "sentence_prediction", 1,
-                of_numbers),
-    "choices": (write_questions, "commonsense_qa", 2, of_choices),
-    "tags": (write_tags, "tagging", 2, of_tags),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_best_constant(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("task", "classes"),
+    [("sentence_prediction", 2), ("sentence_prediction", 1), ("commonsense_qa", 2), ("tagging", 2)],
+    ids=["classes", "numbers", "choices", "tags"],
+)  # fmt: skip
+def test_the_best_constant(tmp_path: Path, task: str, classes: int) -> None:
     """Summed over the mini-batches of an epoch, of different sizes, some in one update."""
-    write, task, classes, expected = KINDS[kind]
-    data = write(tmp_path / "data", train=16)
+    if task == "sentence_prediction":
+        data = write_task(tmp_path / "data", train=16, classes=classes)
+    else:
+        data = {"commonsense_qa": write_questions, "tagging": write_tags}[task](tmp_path / "data", train=16)
     run = build(train_args(data, None, "standard", task=task, classes=classes))
+    target = batch(run, list(range(16)))["target"].view(-1)
+    if task == "commonsense_qa":
+        expected = float(np.mean([math.log((3, 5, 4)[k % 3]) for k in range(16)]))
+    elif classes == 1:
+        expected = float(target.var(unbiased=False))
+    else:
+        shares = target.bincount() / len(target)
+        expected = -float(torch.special.xlogy(shares, shares).sum())
     assert run.criterion.objective.constant_loss(metrics.get_meters("default")) is None
     run.trainer.begin_epoch(1)
     for update in ([range(5)], [range(5, 7), range(7, 15)], [range(15, 16)]):
         run.trainer.train_step([batch(run, list(rows)) for rows in update])
     found = run.criterion.objective.constant_loss(metrics.get_meters("train"))
-    assert found == pytest.approx(expected(data), rel=1e-6)
+    assert found == pytest.approx(expected, rel=1e-5)

@@ -59,10 +59,8 @@ def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
     [
         ("freelb", MIDDLE["freelb"], []),
         *(slow(method, MIDDLE[method], []) for method in METHODS if method not in LIKE_OTHERS),
-        slow("freelb", 8, ["--update-freq", "2"]),
         slow("freeat", 9, ["--update-freq", "2"]),
         # The first adversarial update: the one before it was plain, with less to log.
-        slow("freelb", 3, ["--adv-start-update", "1"]),
         slow("alum_vat", 3, ["--vat-start-update", "1"]),
         # An update that measures more than the one before it did.
         slow("alum_vat", 6, ["--log-interval", "2"]),
@@ -101,9 +99,7 @@ def test_out_of_memory_before_anything_was_logged_is_an_error_not_a_hang(tmp_pat
     assert "out of memory in this worker's first update" in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize(
-    "method", ["freelb", *map(slow, ("freeat", "yopo", "standard", "flooding", "awp", "sam"))]
-)
+@pytest.mark.parametrize("method", ["freelb", *map(slow, ("freeat", "yopo", "flooding", "sam"))])
 def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method: str) -> None:
     """As fairseq does in full precision: no worker takes the step. Rank 0 tells it, whose own was finite."""
     data = write_task(tmp_path / "data")
@@ -118,7 +114,7 @@ def test_a_nan_on_one_worker_stops_both_before_the_update(tmp_path: Path, method
     assert_alike(ends, 4 if method == "freeat" else 1)
 
 
-@pytest.mark.parametrize("method", ["alum_vat", slow("pgd"), slow("yopo"), slow("creat")])
+@pytest.mark.parametrize("method", ["alum_vat", slow("pgd")])
 def test_a_nan_in_an_ascent_step_moves_no_delta_and_stops_nothing(tmp_path: Path, method: str) -> None:
     """The pass told nothing about the weights: examples whose gradient is not finite stay where they are."""
     data = write_task(tmp_path / "data")
@@ -135,7 +131,6 @@ def test_a_nan_in_an_ascent_step_moves_no_delta_and_stops_nothing(tmp_path: Path
         ("freelb", "copy", 2),
         # The second pass of update 5, at moved weights.
         slow("awp", "kill", 10),
-        slow("sam", "kill", 10),
     ],
 )
 def test_killed_in_a_save_or_a_pass_the_run_goes_on_from_the_last_whole_checkpoint(

@@ -12,7 +12,6 @@ from processors import write_machines
 from support import (
     ADVERSARIAL,
     fairseq_train,
-    killed_training,
     run_command,
     slow,
     train_args,
@@ -25,7 +24,6 @@ TOLD = {
     "bf16": "bf16 autocast: this processor has avx512_bf16; --precision fp32 turns it off",
     "none": "fp32: this processor has no bf16 instructions",
 }
-SLOWER = "; this processor has no bf16 instructions, so training is slower than in fp32"
 # With dropout and Adam: whatever a restart forgets shows. Two epochs of four updates.
 WORDS = [*ADVERSARIAL, "--dropout", "0.1", "--no-epoch-checkpoints", "--precision", "auto"]
 WORDS += ["--save-interval-updates", "2"]
@@ -47,37 +45,6 @@ def is_amp(save: Path) -> bool:
 
 def args(data: Path, save: Path, machines: list[str], *more: str) -> list[str]:
     return train_args(data, save, "freelb", *WORDS, *machines, *more)
-
-
-@pytest.fixture(scope="module")
-def straight(data: Path, machines: list[str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By the machine that it ran on: a run that nothing interrupted."""
-    folder = tmp_path_factory.mktemp("straight")
-    for name, told in TOLD.items():
-        done = fairseq_train(*args(data, folder / name, machines), PROCESSORS=name)
-        assert done.stdout.count(told) == 1 and is_amp(folder / name) == (name == "bf16")
-    return {name: folder / name for name in TOLD}
-
-
-@pytest.mark.slow  # stopped and restarted on the other machine: test_rank_0_decides_for_all_workers
-@pytest.mark.parametrize("first", ["bf16", "none"])
-@pytest.mark.timing
-def test_killed_and_restarted_on_the_other_machine(
-    data: Path, machines: list[str], straight: dict[str, Path], tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, first: str,
-) -> None:  # fmt: skip
-    """It goes on in its precision, to the end of the run that nothing interrupted."""
-    words = args(data, tmp_path, machines)
-    monkeypatch.setenv("PROCESSORS", first)
-    text = killed_training(words, 1, lambda line: 'num_updates": "5"' in line and "train_inner" in line)
-    assert TOLD[first] in text and "done training" not in text and (tmp_path / "checkpoint_last.pt").is_file()
-    other = "none" if first == "bf16" else "bf16"
-    done = fairseq_train(*words, PROCESSORS=other)
-    told = f"as in {tmp_path}/checkpoint_last.pt"
-    told = f"bf16 autocast, {told}{SLOWER}\n" if first == "bf16" else f"fp32, {told}\n"
-    assert done.stdout.count(told) == 1 and TOLD[other] not in done.stdout
-    assert_same(end(tmp_path), end(straight[first]), "")
-    assert is_amp(tmp_path) == (first == "bf16")
 
 
 @pytest.mark.parametrize("machine", ["bf16,none", slow("none,bf16")])
@@ -133,10 +100,8 @@ def adv_train(*words: object, **changed: str) -> subprocess.CompletedProcess[str
     [
         ("bf16", [], True),
         ("none", [], False),
-        slow("bf16", ["--cpu"], True),
         ("bf16", ["--cpu", "--precision", "fp32"], False),
         slow("bf16", ["--criterion", "sentence_prediction"], False),  # not for fairseq's own criterions
-        slow("none", ["--cpu", "--precision", "bf16"], True),
         slow("none", ["--cpu", "--amp"], True),
     ],
 )
@@ -151,10 +116,3 @@ def test_fairseq_adv_train_turns_it_on_by_itself(
     assert ("--precision auto" in log.splitlines()[0]) == is_auto
     assert (TOLD[machine] in log) == is_auto
     assert f"; CPU, {'bf16 autocast' if amp else 'fp32'}" in done.stdout
-
-
-def test_fairseq_adv_train_refuses_two_precisions(data: Path) -> None:
-    done = adv_train(data, *SIZES, "--cpu", "--precision", "fp32", "--fp16")
-    assert done.returncode == 2
-    last = done.stderr.splitlines()[-1]
-    assert last == "error: --precision fp32 with --fp16: pass only one of them"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from corpus_shards import pretraining_args, write_shards
-from support import fairseq_train, killed_training, slow, weights
+from support import fairseq_train, killed_training, weights
 
 from fairseq_adv.fairseq_patches.extra_weights import is_inference_copy
 
@@ -67,11 +67,7 @@ def assert_ends_alike(one: Path, other: Path) -> None:
 
 
 @pytest.mark.slow  # stopped there, a test below; killed, test_equal_updates.py
-@pytest.mark.parametrize(
-    ("criterion", "workers", "loaders"),
-    [("masked_lm", 1, 1), ("alum_vat", 1, 1), ("alum_vat", 2, 0)],
-    ids=["masked_lm", "alum_vat", "alum_vat-2-workers"],
-)
+@pytest.mark.parametrize(("criterion", "workers", "loaders"), [("masked_lm", 1, 1), ("alum_vat", 2, 0)])
 @pytest.mark.timing
 def test_kill_9_in_the_middle_of_a_shard(tmp_path: Path, criterion: str, workers: int, loaders: int) -> None:
     """Three shards twice. The run is killed twice, each time in the middle of a shard."""
@@ -95,24 +91,21 @@ def test_kill_9_in_the_middle_of_a_shard(tmp_path: Path, criterion: str, workers
     assert_ends_alike(tmp_path / "killed", tmp_path / "straight")
 
 
-@pytest.mark.parametrize("workers", [1, slow(2)])
-def test_the_curriculum_of_one_run_stopped_before_and_after_its_switch(tmp_path: Path, workers: int) -> None:
+def test_the_curriculum_of_one_run_stopped_before_and_after_its_switch(tmp_path: Path) -> None:
     """Masking rates by shard and plain training before VAT, as BERT from scratch; stopped twice."""
     data = write_shards(tmp_path / "data", 2, rows=70)
     extra = [
         *RUN, *VAT, "--vat-start-update", "14", "--mask-prob-schedule", "0.1,0.2,0.3", "--max-epoch", "6",
-        "--num-workers", "0", "--batch-size", str(4 // workers),
+        "--num-workers", "0", "--batch-size", "4",
     ]  # fmt: skip
     task = "scheduled_masked_lm"
-    done = fairseq_train(
-        *pretraining_args(data, tmp_path / "straight", "alum_vat", *extra, task=task), workers=workers
-    )
+    done = fairseq_train(*pretraining_args(data, tmp_path / "straight", "alum_vat", *extra, task=task))
     whole = losses(done.stdout)
     assert ["vat_norm_inf" in whole[update] for update in sorted(whole)] == [u > 14 for u in sorted(whole)]
     args = pretraining_args(data, tmp_path / "stopped", "alum_vat", *extra, task=task)
     last = 0
     for stop in (10, 18, max(whole)):
-        done = fairseq_train(*args, "--max-update", str(stop), workers=workers)
+        done = fairseq_train(*args, "--max-update", str(stop))
         part = losses(done.stdout)
         assert (min(part), max(part)) == (last + 1, stop)
         assert_same(part, whole)

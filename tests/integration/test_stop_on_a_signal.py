@@ -31,11 +31,8 @@ WORDS = [
         ("freelb", 1, "TERM", 3, ["--num-workers", "2", "--data-buffer-size", "0"]),
         # One of the two workers gets it. Checkpoints of every second update begin later.
         ("alum_vat", 2, "USR1", 2, ["--save-interval-updates", "2", "--validate-after-updates", "8"]),
-        slow("standard", 1, "INT", 5, ["--num-workers", "1", "--save-interval-updates", "2"]),
-        slow("freeat", 2, "TERM", 6, ["--num-workers", "1"]),
-        slow("freelb", 2, "INT", 3, ["--update-freq", "2", "--num-workers", "1"]),
-        slow("standard", 1, "HUP", 5, ["--num-workers", "1"]),
-        slow("alum_vat", 1, "USR1", 11, ["--save-interval", "2"]),
+        slow("freeat", 2, "INT", 6, ["--num-workers", "1", "--update-freq", "2"]),
+        slow("standard", 1, "HUP", 11, ["--num-workers", "1", "--save-interval", "2"]),
     ],
 )
 @pytest.mark.timing
@@ -61,11 +58,8 @@ def test_it_is_saved_after_that_update_and_goes_on_to_the_same_end(
 @pytest.mark.parametrize(
     ("at", "status", "extra"),
     [
-        slow(8, 143, []),
         slow(8, 143, ["--save-interval", "2", "--validate-interval", "1"]),
-        slow(8, 143, ["--save-interval-updates", "4"]),
         slow(4, 143, ["--save-interval-updates", "4"]),
-        slow(16, 0, []),
         slow(12, 0, ["--max-update", "12"]),
     ],
 )
