@@ -8,10 +8,9 @@ from itertools import product
 
 import pytest
 import torch
-from support import slow
 from torch import Tensor
 
-from fairseq_adv.accordance.sums import AccordanceSums, GroupedSums, dot, products
+from fairseq_adv.accordance.sums import AccordanceSums, GroupedSums, dot
 
 SHAPES = [(3, 4), (5,), (2, 2, 2)]
 Batch = dict[int, list[Tensor]]
@@ -79,14 +78,6 @@ def test_by_hand() -> None:
     assert sums.mean_cosine() == pytest.approx(0.8, abs=1e-6)
 
 
-@pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_gradients_that_agree_or_oppose_each_other_give_1_and_minus_1(sign: float) -> None:
-    one = random_batches(1, 1)[0][0]
-    sums = summed([{0: one, 1: [sign * part for part in one]}] * 4, 2)
-    assert sums.pairs == 4 * 3
-    assert sums.mean_cosine() == pytest.approx(sign, abs=1e-12)
-
-
 def test_without_a_pair_there_is_no_value() -> None:
     """One batch, or one class in all of them."""
     one_batch, one_class = random_batches(1, 3), [{0: b[0]} for b in random_batches(4, 1)]
@@ -112,14 +103,14 @@ def test_a_parameter_without_a_gradient_counts_as_zero() -> None:
     assert sums.mean_cosine() == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("dtype", [slow(torch.float16), slow(torch.bfloat16)])
-def test_gradients_in_half_precision_are_summed_in_fp32(dtype: torch.dtype) -> None:
+@pytest.mark.slow
+def test_gradients_in_half_precision_are_summed_in_fp32() -> None:
     """200 batches: a running sum in fp16 would be off by about 1e-3; fp32's rounding leaves 1e-6.
 
     Entries of 300 have squares above fp16's largest number.
     """
     batches = random_batches(200, 2, seed=9)
-    batches = [{k: [(300 * p).to(dtype) for p in g] for k, g in batch.items()} for batch in batches]
+    batches = [{k: [(300 * p).to(torch.float16) for p in g] for k, g in batch.items()} for batch in batches]
     expected, _ = over_all_pairs(batches)
     assert summed(batches, 2).mean_cosine() == pytest.approx(expected, abs=2e-6)
 
@@ -128,9 +119,9 @@ def live_floats() -> int:
     return sum(found.numel() for found in gc.get_objects() if issubclass(type(found), Tensor))
 
 
-@pytest.mark.parametrize(("count", "classes"), [slow(2, 4), (6, 2), slow(2, 2), slow(6, 4)])
-def test_memory_is_k_plus_1_vectors_for_any_number_of_batches(classes: int, count: int) -> None:
+def test_memory_is_k_plus_1_vectors_for_any_number_of_batches() -> None:
     """The most that lives beside the gradient of the moment."""
+    count, classes = 6, 2
     parameters = [torch.zeros(shape) for shape in SHAPES]
     size = flat(parameters).numel()
     gc.collect()
@@ -144,25 +135,6 @@ def test_memory_is_k_plus_1_vectors_for_any_number_of_batches(classes: int, coun
         sums.end_batch()
     assert most == (classes + 1) * size
     assert sums.mean_cosine() == pytest.approx(1, abs=1e-6)
-
-
-def test_a_parameter_that_never_has_a_gradient_takes_no_memory() -> None:
-    unused = torch.zeros(1000)
-    before = live_floats()
-    sums = AccordanceSums(2, [torch.zeros(3), unused])
-    for index in range(2):
-        sums.add(index, [torch.ones(3), None], 3**0.5)
-    assert live_floats() - before == (2 + 1) * 3 + 3  # the sums, and the parameter of 3 itself
-    assert sums.pairs == 0
-
-
-def test_products_are_those_of_each_parameter() -> None:
-    left = [torch.tensor([3.0, 4.0]), None, torch.tensor([[2.0]])]
-    right = [torch.tensor([1.0, 2.0]), torch.ones(2), None]
-    assert products(left, right) == [11, 0, 0]
-    assert products(left, left) == [25, 0, 4]
-    assert dot(left, left) == 29
-    assert dot([None], [torch.ones(1)]) == 0
 
 
 def test_long_products_keep_fp32_s_digits() -> None:
@@ -209,14 +181,3 @@ def test_a_gradient_of_zero_or_that_is_not_finite_counts_as_absent(bad: float) -
     assert sums.cosines()["all"] == pytest.approx(expected, abs=1e-12)
     without = grouped([{0: batches[0][0]}, *batches[1:]], 2, "all", "encoder", "head")
     assert sums.cosines() == pytest.approx(without.cosines(), abs=1e-12)
-
-
-def test_a_group_without_a_gradient_has_no_value() -> None:
-    """A frozen encoder: the head has its value, the encoder NaN; the pairs are the head's."""
-    batches = [
-        {k: [torch.zeros(3, 4), torch.zeros(5), g[2]] for k, g in b.items()} for b in random_batches(3, 2)
-    ]
-    sums = grouped(batches, 2, "all", "encoder", "head")
-    assert math.isnan(sums.cosines()["encoder"])
-    assert sums.cosines()["head"] == pytest.approx(over_all_pairs(batches)[0], abs=1e-12)
-    assert sums.pairs == 6

@@ -65,26 +65,6 @@ def test_the_positive_label_can_be_named_and_without_it_there_is_no_f1(data: Pat
     assert "f1" not in validate(run, "valid", 5)
 
 
-def test_three_classes(tmp_path: Path) -> None:
-    run = build(train_args(write_task(tmp_path, train=30, valid=30, classes=3), None, classes=3))
-    torch.manual_seed(2)
-    spread_the_scores(run)
-    logits, targets = predictions(run, "valid")
-    mcc = sk.matthews_corrcoef(targets, logits.argmax(axis=1))
-    assert validate(run, "valid", 7)["mcc"] == round(100 * mcc, 2)
-
-
-def test_loss_equals_fairseq_s_own_criterion_to_the_bit(data: Path, tmp_path: Path) -> None:
-    for folder, classes in ((data, 2), (write_task(tmp_path, classes=1), 1)):
-        ours = build(train_args(folder, None, "freelb", classes=classes))
-        stock = build(train_args(folder, None, "sentence_prediction", classes=classes))
-        stock.model.load_state_dict(ours.model.state_dict())
-        sample = batch(ours, [0, 1, 2])
-        loss, size, _ = ours.criterion.eval()(ours.model.eval(), sample)
-        expected, expected_size, _ = stock.criterion.eval()(stock.model.eval(), sample)
-        assert torch.equal(loss, expected) and size == expected_size
-
-
 @pytest.mark.parametrize("classes", [1, 3])
 def test_labels_that_do_not_match_num_classes_are_refused(data: Path, classes: int) -> None:
     with pytest.raises(

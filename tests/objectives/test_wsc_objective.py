@@ -99,15 +99,6 @@ def test_scores_are_mean_log_probabilities_of_the_masked_span(run: SimpleNamespa
     assert (scores[~there] == NONE).all() and (~there).any()
 
 
-def test_logits_are_made_at_masked_positions_only(run: SimpleNamespace) -> None:
-    shapes = []
-    handle = run.model.encoder.lm_head.register_forward_hook(lambda m, i, out: shapes.append(out.shape))
-    sample = batch(run, [0, 1, 2])
-    run.criterion.objective.predict(run.model, sample)
-    handle.remove()
-    assert shapes == [(int(sample["span"].sum()), len(run.task.dictionary))]
-
-
 def test_accuracy_counts_labelled_sentences_true_and_false(run: SimpleNamespace) -> None:
     run.model.eval()
     sample = batch(run, list(range(8)), "valid")
@@ -120,16 +111,6 @@ def test_accuracy_counts_labelled_sentences_true_and_false(run: SimpleNamespace)
         for rows in ([0, 1, 2, 3, 4], [5, 6, 7]):
             run.trainer.valid_step(batch(run, rows, "valid"))
     assert agg.get_smoothed_values()["accuracy"] == round(100 * right / 8, 2)
-
-
-def test_an_all_negative_batch_gives_zero_with_a_path(run: SimpleNamespace) -> None:
-    negative = [i for i, example in enumerate(run.task.dataset("train").examples) if example.label is False]
-    run.trainer.zero_grad()
-    loss, size, _ = run.criterion(run.model, batch(run, negative))
-    loss.backward()
-    assert loss.item() == 0.0 and size == len(negative)
-    weight = run.model.encoder.sentence_encoder.embed_tokens.weight
-    assert weight.grad is not None and not weight.grad.any()
 
 
 def test_scores_that_are_not_numbers_make_the_loss_so(run: SimpleNamespace) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 from fairseq import checkpoint_utils
-from support import batch, build, slow, train_args, write_encoder
+from support import batch, build, train_args, write_encoder
 from token_data import write_tags
 
 from fairseq_adv.data.errors import DataError
@@ -81,21 +80,6 @@ def test_a_checkpoint_has_its_tags_and_needs_no_training_data(tmp_path: Path) ->
     assert trained.task.tags == tags and len(trained.task.dataset("valid")) == 8
 
 
-def test_training_is_shuffled_and_validation_ordered_by_length(tmp_path: Path) -> None:
-    run = build(train_args(write_tags(tmp_path, train=40), None, "standard", task="tagging"))
-    train, valid = run.task.dataset("train"), run.task.dataset("valid")
-    orders = []
-    for epoch in (1, 2, 1):
-        train.set_epoch(epoch)
-        orders.append(train.ordered_indices().tolist())
-    assert orders[0] == orders[2] != orders[1] and sorted(orders[1]) == list(range(40))
-    assert train.can_reuse_epoch_itr_across_epochs is False and valid.can_reuse_epoch_itr_across_epochs
-    assert (np.diff(valid.sizes[valid.ordered_indices()]) >= 0).all()
-    batches = train.batch_by_size(train.ordered_indices(), max_sentences=2)
-    spread = np.mean([np.ptp(train.sizes[rows]) for rows in batches])
-    assert spread < np.mean([np.ptp(train.sizes[rows]) for rows in np.split(train.ordered_indices(), 20)])
-
-
 def wordpiece_of(words: list[str], folder: Path) -> HFTokenizer:
     """Of all characters and the 300 most frequent starts, so that most words are several tokens."""
     pieces = sorted({c for word in words for c in word.lower()})
@@ -107,10 +91,8 @@ def wordpiece_of(words: list[str], folder: Path) -> HFTokenizer:
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("NCBI-disease-IOB/devel.tsv", "gpt2"), ("NCBI-disease-IOB/devel.tsv", "wordpiece"),
-     slow("NCBI-disease-IOB/train.tsv", "wordpiece"), slow("BC5CDR-IOB/devel.tsv", "gpt2"),
-     slow("BC5CDR-IOB/test.tsv", "wordpiece"), slow("JNLPBA/devel.tsv", "gpt2")],
-)  # fmt: skip
+    [("NCBI-disease-IOB/devel.tsv", "gpt2"), ("NCBI-disease-IOB/devel.tsv", "wordpiece")],
+)
 def test_every_tag_of_the_real_files_survives_the_tokens(
     shared_data: Path, tmp_path: Path, name: str, kind: str
 ) -> None:

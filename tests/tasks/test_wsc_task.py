@@ -8,14 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from glue_samples import small_unigram
 from hf_encoders import save_tokenizer
-from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
+from support import batch, build, train_args, write_encoder, write_json_lines
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.tasks.wsc import WSCTask
 
@@ -108,24 +106,6 @@ def test_the_span_in_gpt2_bpe_is_the_phrase_with_its_space(
     assert "".join(everything).replace("Ġ", " ") == prefix + phrase + suffix
 
 
-@pytest.mark.parametrize(
-    ("prefix", "suffix", "phrase"),
-    [("The committee had met because ", " is whole.", "the report"), ("", " agreed.", "The committee"),
-     ("He said ", "", "the whole report")],
-)  # fmt: skip
-def test_the_span_in_a_deberta_s_pieces_is_the_phrase(
-    tmp_path: Path, prefix: str, suffix: str, phrase: str
-) -> None:
-    tokenizer = tokenizer_for_encoder(small_unigram(tmp_path))
-    cfg = SimpleNamespace(data=".", max_positions=64, wsc_margin_alpha=1.0, wsc_margin_beta=0.0)
-    task = WSCTask(cfg, tokenizer)  # type: ignore[arg-type]
-    (row,) = task._rows(PronounExample("0", prefix, "it", suffix, phrase, (), True, "x:1"))
-    pieces = tokenizer.dictionary_pieces()
-    parts = (row.tokens[row.span], row.tokens[1:-1])
-    texts = ["".join(" " * pieces[int(t)].begins_word + pieces[int(t)].text for t in part) for part in parts]
-    assert texts == [f" {phrase}", f" {prefix}{phrase}{suffix}"]
-
-
 def test_what_an_unknown_token_shares_with_the_text_before_it_is_masked(tmp_path: Path) -> None:
     """The row is "▁" and one <unk> of the quote, the phrase and the stop."""
     save_tokenizer(tmp_path, "xlm-roberta")
@@ -140,10 +120,9 @@ def test_what_an_unknown_token_shares_with_the_text_before_it_is_masked(tmp_path
     ("line", "extra", "message"),
     [({**LINE, "label": False}, [], "no sentence of the training split has the label true"),
      (LINE, ["--wsc-margin-alpha", "-1"], "--wsc-margin-alpha -1.0: pass a finite number"),
-     (LINE, ["--wsc-margin-beta", "nan"], "--wsc-margin-beta nan"),
      ({**LINE, "candidates": [" ".join(["w1"] * 30)]}, [], "train.jsonl:1: 38 tokens, more than --max-"),
      ({**LINE, "target": {**LINE["target"], "span2_index": 1}}, [], "train.jsonl:1: ")],
-    ids=["nothing-to-learn", "alpha", "beta", "too-long", "pronoun-elsewhere"],
+    ids=["nothing-to-learn", "alpha", "too-long", "pronoun-elsewhere"],
 )  # fmt: skip
 def test_what_is_refused_before_training(
     tmp_path: Path, line: dict[str, Any], extra: list[str], message: str
@@ -151,14 +130,6 @@ def test_what_is_refused_before_training(
     with pytest.raises(DataError) as error:
         build(train_args(folder_with(tmp_path, line), None, "standard", *extra, task="wsc"))
     assert message in str(error.value)
-
-
-def test_an_epochs_order_is_its_own_and_repeatable(tmp_path: Path) -> None:
-    data = build(train_args(write_wsc(tmp_path), None, "standard", task="wsc")).task.dataset("train")
-    first = data.ordered_indices().tolist()
-    assert sorted(first) == list(range(16)) and data.ordered_indices().tolist() == first
-    data.set_epoch(2)
-    assert data.ordered_indices().tolist() != first and not data.can_reuse_epoch_itr_across_epochs
 
 
 def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
