@@ -388,7 +388,7 @@ MUTATIONS = [
         "fairseq_adv/data/tables/table_files.py",
         'row.strip(" \\r")',
         "row.strip()",
-        "tests/hostile/test_fuzz_round_trips.py::test_tables[.tsv-60]",
+        "tests/hostile/test_fuzz_round_trips.py::test_tables[.tsv]",
         "a row of empty cells is left out of a tsv",
     ),
     Mutation(

@@ -9,20 +9,19 @@ import io
 import os
 import sys
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from commands import refusal
 from support import CommandMain, slow, write_encoder
 
-import fairseq_adv.cli
 from fairseq_adv.data import checked_json, lines
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.choices.question_layouts import read_regents
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import read_squad
-from fairseq_adv.data.tables.table_files import read_table, text_cell
+from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.retrieval.sentences import survey
 
@@ -86,7 +85,6 @@ TABLES: dict[str, tuple[str, Callable[[Path], Path], list[str]]] = {
     "csv, UTF-16": (
         "a.csv.gz", lambda path: packed(path, HEAD.decode().encode("utf-16-le")), [":3: the line", MORE],
     ),
-    "tsv": ("a.tsv.gz", lambda path: packed(path, HEAD.replace(b",", b"\t")), [":3: the line", SAID, MORE]),
     "jsonl": ("a.jsonl.gz", lambda path: packed(path, ROW + b'{"text": "'), [":2: the line", SAID, MORE]),
     "TREC": ("a.label.gz", lambda path: packed(path, b"0 a\n1 "), [":2: the line", SAID, MORE]),
     "parquet, a cell": (
@@ -131,7 +129,6 @@ def test_a_row_group_that_says_that_it_is_too_large(tmp_path: Path) -> None:
 
 
 FOLDERS: dict[str, tuple[str, str, bytes, int]] = {
-    "nli": ("nli", "train.tsv", b"premise\thypothesis\tlabel\n", 2),
     "choices": ("choices", "train.jsonl", b"", 1),
     "choices, csv": ("choices", "train.csv", b"sent1,sent2\n", 2),
     "glue": ("glue", "RTE/train.tsv", b"index\tsentence1\tsentence2\tlabel\n", 2),
@@ -151,7 +148,7 @@ def test_every_verb_of_prepare(name: str, tmp_path: Path, capsys: pytest.Capture
         bad.with_name(other).touch()
     source = [bad] if verb in ("choices", "wsc") else [bad.parent]
     words = {"glue": ["RTE"]}.get(verb, [])
-    tokenizer = ["--encoder", write_encoder(tmp_path / "encoder")] if verb in ("nli", "glue") else []
+    tokenizer = ["--encoder", write_encoder(tmp_path / "encoder")] if verb == "glue" else []
     more = ["--candidates", "spans"] if verb == "wsc" else []
     run, out = CommandMain(f"prepare {verb}", capsys), tmp_path / "out"
     line = refusal(run, bad.parent, *source, *words, out, *tokenizer, *more)
@@ -163,7 +160,6 @@ def test_every_verb_of_prepare(name: str, tmp_path: Path, capsys: pytest.Capture
     ("file", "start", "words", "number"),
     [
         ("a.txt.gz", b"a film\n", [], 2), ("a.csv.gz", HEAD, ["--text", "text"], 3),
-        slow("a.jsonl.gz", ROW + b'{"text": "', ["--text", "text"], 2),
     ],
 )  # fmt: skip
 def test_predict_on_a_file(
@@ -246,10 +242,7 @@ def test_a_whole_json_file(tmp_path: Path) -> None:
         read_squad(bad)
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["{}", *map(slow, ('"é€😀"', "[]", '{"a":0}', "[0]", "1e9", '"ab"', "70000", '{"a":{"b":{}}}'))],
-)
+@pytest.mark.parametrize("value", ["{}", *map(slow, ('"é€😀"', '{"a":0}', "1e9"))])
 def test_the_estimate_for_json_is_not_too_low(
     value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,14 +260,6 @@ def test_the_estimate_for_json_is_not_too_low(
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(found["data"]) == count + 1 and peak < 16 << 20
-
-
-def test_a_cell_of_a_million_characters_is_read(tmp_path: Path) -> None:
-    """Also one of four bytes each, and one of many lines."""
-    for text in ("x" * 1_000_000, "\U0001f600" * 1_000_000, "line\n" * 200_000):
-        (tmp_path / "a.csv").write_text(f'text,label\n"{text}",1\n', encoding="utf-8")
-        ((where, row),) = read_table(tmp_path / "a.csv")
-        assert row == {"text": text, "label": "1"} and text_cell(row, "text", where) == text
 
 
 def test_the_limit_is_one_of_bytes_and_can_be_changed(tmp_path: Path) -> None:
@@ -295,47 +280,3 @@ def test_an_unclosed_quotation_mark_is_named_where_it_begins(rows: int, tmp_path
     (tmp_path / "a.csv").write_text(content)
     with pytest.raises(DataError, match=r"a.csv:6: .*Is a quotation mark unclosed\?"):
         list(read_table(tmp_path / "a.csv"))
-
-
-def options() -> Iterator[str]:
-    verbs = ("classification", "nli", "choices", "glue", "qnli-ranking", "wsc")
-    yield from (*(f"prepare {verb}" for verb in verbs), "predict", "corpus")
-
-
-def test_the_option_is_the_same_everywhere(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[tuple[object, ...]] = []
-    added = argparse.ArgumentParser.add_argument
-
-    def add(self: argparse.ArgumentParser, *names: str, **rest: object) -> argparse.Action:
-        if MORE in names:
-            found.append((rest["default"], rest["help"], rest["metavar"]))
-        return added(self, *names, **rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(
-        argparse._ActionsContainer,
-        "add_argument",
-        lambda *a, **k: add(*a, **k),  # groups too
-    )
-    for verb in options():
-        with pytest.raises(SystemExit):
-            fairseq_adv.cli.main([*verb.split(), "--help"])
-        assert MORE in capsys.readouterr().out, verb
-    assert len(found) == 8 and len(set(found)) == 1
-    assert found[0][0] == lines.MAX_LINE_MB
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", ["prepare classification", "corpus"])
-@pytest.mark.parametrize("unit", ["!", "a ! ", "\U0001f600"])
-def test_the_longest_line_is_tokenized_within_the_memory(
-    verb: str, unit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """WordPiece takes the most memory for punctuation marks: a token each."""
-    long = unit * (((4 << 20) - 8) // len(unit.encode()))
-    (tmp_path / "train.tsv").write_text(f"text\tlabel\n{long}\t0\n{long}\t1\n" + "a\t0\nb\t1\n" * 9)
-    words = ["--encoder", write_encoder(tmp_path / "encoder")]
-    words += ["--text", "text", "--label", "label"] if verb != "corpus" else []
-    done = CommandMain(verb, capsys)(tmp_path / "train.tsv", tmp_path / "out", *words)
-    assert done.returncode == 0, done.stderr

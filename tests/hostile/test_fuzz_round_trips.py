@@ -7,18 +7,16 @@ import io
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from fairseq.data import Dictionary, indexed_dataset
-from fuzzing import ODD_TEXTS, TEXTS, fuzz
+from fuzzing import ODD_TEXTS, fuzz
 from hypothesis import strategies as st
-from support import slow, write_json_lines
+from support import write_json_lines
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import question_of, row_of
-from fairseq_adv.data.classes.nli_files import NliFile, read_nli
 from fairseq_adv.data.corpus.cuts import BLANK_LINE, LINE, inputs, plan
 from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.errors import DataError
@@ -26,13 +24,11 @@ from fairseq_adv.data.glue.glue_files import read_split, task_layout
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import read_table
-from fairseq_adv.data.tables.table_text import plain_cell
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names
-from fairseq_adv.evaluation.predict.decisions import Decisions
-from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.retrieval.sentences import survey
 
+EXAMPLES = 60
 LABELS = st.sampled_from(["yes", "no", "1", "-", "a b"]) | ODD_TEXTS
 PAIRS = st.lists(st.tuples(ODD_TEXTS, LABELS), min_size=1, max_size=4)
 COLUMNS = Columns(("text",), "label")
@@ -68,9 +64,8 @@ WRITERS: dict[str, Callable[[list[tuple[str, str]], Path], None]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("examples", [60, slow(2000)])
 @pytest.mark.parametrize("ending", WRITERS)
-def test_tables(ending: str, examples: int, tmp_path: Path) -> None:
+def test_tables(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{ending}"
 
     def check(rows: list[tuple[str, str]]) -> bool:
@@ -84,11 +79,10 @@ def test_tables(ending: str, examples: int, tmp_path: Path) -> None:
         assert (found.inputs[0], found.labels) == ([a for a, _ in rows], [b.strip() for _, b in rows])
         return True
 
-    assert fuzz(check, PAIRS, examples) > examples // 10
+    assert fuzz(check, PAIRS, EXAMPLES) > EXAMPLES // 10
 
 
-@pytest.mark.parametrize("examples", [60, slow(2000)])
-def test_glue(examples: int, tmp_path: Path) -> None:
+def test_glue(tmp_path: Path) -> None:
     task = task_layout("RTE")
     layout = task.splits[0]
 
@@ -103,25 +97,10 @@ def test_glue(examples: int, tmp_path: Path) -> None:
             assert list(zip(*found.inputs)) == rows
         return True
 
-    assert fuzz(check, PAIRS, examples) > examples // 10
+    assert fuzz(check, PAIRS, EXAMPLES) > EXAMPLES // 10
 
 
-@pytest.mark.parametrize("examples", [60, slow(2000)])
-def test_nli(examples: int, tmp_path: Path) -> None:
-    file = NliFile(tmp_path / "train.jsonl", "train", "")
-
-    def check(rows: list[tuple[str, str]]) -> bool:
-        wanted = [{"premise": a, "hypothesis": b, "label": "neutral"} for a, b in rows]
-        write_json_lines(file.path, wanted)
-        found = read_nli(file)[0]
-        assert list(zip(*found.inputs)) == rows and set(found.labels) == {"neutral"}
-        return True
-
-    assert fuzz(check, PAIRS, examples) > examples // 10
-
-
-@pytest.mark.parametrize("examples", [60, slow(2000)])
-def test_questions(examples: int, tmp_path: Path) -> None:
+def test_questions(tmp_path: Path) -> None:
     texts = st.lists(ODD_TEXTS, min_size=2, max_size=4)
 
     def check(drawn: tuple[list[str], str, str, str, int]) -> bool:
@@ -139,14 +118,13 @@ def test_questions(examples: int, tmp_path: Path) -> None:
         return True
 
     assert (
-        fuzz(check, st.tuples(texts, ODD_TEXTS, ODD_TEXTS, ODD_TEXTS, st.integers(0, 3)), examples)
-        > examples // 10
+        fuzz(check, st.tuples(texts, ODD_TEXTS, ODD_TEXTS, ODD_TEXTS, st.integers(0, 3)), EXAMPLES)
+        > EXAMPLES // 10
     )
 
 
-@pytest.mark.parametrize("examples", [60, slow(2000)])
 @pytest.mark.parametrize("documents", [BLANK_LINE, LINE])
-def test_a_corpus_in_shards(documents: str, examples: int, tmp_path: Path) -> None:
+def test_a_corpus_in_shards(documents: str, tmp_path: Path) -> None:
     """The rows of all shards, one after the other, are those that fairseq reads of the file."""
     path = tmp_path / "a.txt"
 
@@ -166,11 +144,10 @@ def test_a_corpus_in_shards(documents: str, examples: int, tmp_path: Path) -> No
         return True
 
     pieces = ODD_TEXTS | st.sampled_from(["\n", "\n\n", "\r", "\r\n"])
-    assert fuzz(check, st.tuples(st.lists(pieces, max_size=12), st.integers(1, 3)), examples) > examples // 10
+    assert fuzz(check, st.tuples(st.lists(pieces, max_size=12), st.integers(1, 3)), EXAMPLES) > EXAMPLES // 10
 
 
-@pytest.mark.parametrize("examples", [60, slow(2000)])
-def test_sentences(examples: int, tmp_path: Path) -> None:
+def test_sentences(tmp_path: Path) -> None:
     """Of text in one form of Unicode."""
     import unicodedata
 
@@ -184,11 +161,10 @@ def test_sentences(examples: int, tmp_path: Path) -> None:
         assert found == [line.strip() for line in text.split("\n") if line.strip()]
         return True
 
-    assert fuzz(check, st.lists(ODD_TEXTS, max_size=5), examples) > examples // 10
+    assert fuzz(check, st.lists(ODD_TEXTS, max_size=5), EXAMPLES) > EXAMPLES // 10
 
 
-@pytest.mark.parametrize("examples", [60, slow(2000)])
-def test_names_of_classes(examples: int, tmp_path: Path) -> None:
+def test_names_of_classes(tmp_path: Path) -> None:
     """From a table through fairseq's own dictionary file, in order."""
 
     def check(names: list[str]) -> bool:
@@ -206,11 +182,10 @@ def test_names_of_classes(examples: int, tmp_path: Path) -> None:
         ["<s>", "a\nb", "a\tb", "x #fairseq:overwrite", "madeupword0000", "a\x1cb", "a\u2028"]
     )
     names = st.lists(st.booleans().flatmap(lambda is_odd: odd if is_odd else LABELS), min_size=1, max_size=3)
-    assert fuzz(check, names, examples) > examples // 10
+    assert fuzz(check, names, EXAMPLES) > EXAMPLES // 10
 
 
-@pytest.mark.parametrize("examples", [60, slow(2000)])
-def test_binarised_rows(examples: int, tmp_path: Path) -> None:
+def test_binarised_rows(tmp_path: Path) -> None:
     """By fairseq's own reader."""
 
     def check(drawn: tuple[list[list[int]], bool]) -> bool:
@@ -222,48 +197,4 @@ def test_binarised_rows(examples: int, tmp_path: Path) -> None:
         return True
 
     rows = st.lists(st.lists(st.integers(0, 999), min_size=1, max_size=6), min_size=1, max_size=6)
-    assert fuzz(check, st.tuples(rows, st.booleans()), examples) > examples // 10
-
-
-@pytest.mark.parametrize("examples", [40, slow(1000)])
-def test_scores(examples: int, tmp_path: Path) -> None:
-    """Kept and read; and the table that people get has as many lines as there are rows."""
-
-    def check(drawn: tuple[list[str], list[str], list[float]]) -> bool:
-        ids, labels, numbers = drawn
-        raw = np.resize(np.array(numbers, np.float32), (len(ids), len(labels)))
-        with np.errstate(over="ignore", invalid="ignore"):
-            log_probs = raw - np.logaddexp.reduce(raw, axis=1, keepdims=True)
-        arrays: dict[str, Any] = {"log_probs": log_probs.astype(np.float32), "raw": raw}
-        try:
-            made = Scores(
-                "classes",
-                "RTE",
-                "test",
-                ids=np.array(ids),
-                labels=np.array([labels]),
-                gold=np.array([""] * len(ids)),
-                made_from={},
-                name="made",
-                **arrays,
-            )
-        except DataError:
-            return False
-        made.save(tmp_path / "a.npz")
-        found = Scores.load(tmp_path / "a.npz")
-        assert found.ids.tolist() == ids and found.labels.tolist() == [labels]
-        assert np.array_equal(found.log_probs, made.log_probs)
-        decisions = Decisions(found, [labels[0]] * len(ids), np.zeros(len(ids), dtype=bool))
-        (text,) = decisions.files(tmp_path).values()
-        table = list(csv.reader(io.StringIO(text), delimiter="\t"))
-        table = [[plain_cell(cell) for cell in row] for row in table]
-        assert [row[0] for row in table] == ["index", *ids] and table[0][2:] == labels
-        return True
-
-    floats = st.floats(width=32) | st.sampled_from([0.0, 1e30, -1e30])
-    # numpy drops a NUL at the end of a text.
-    names = st.lists(TEXTS.filter(lambda text: "\0" not in text) | st.just("a"), min_size=1, max_size=4)
-    assert (
-        fuzz(check, st.tuples(names, names, st.lists(floats, min_size=1, max_size=6)), examples)
-        > examples // 10
-    )
+    assert fuzz(check, st.tuples(rows, st.booleans()), EXAMPLES) > EXAMPLES // 10

@@ -38,30 +38,20 @@ def about(**changed: Any) -> dict[str, Any]:
 # Name -> the arrays that differ (bytes: the raw content of the .npy), and a part of the message.
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "texts as scores": ({"log_probs": FLOATS.astype(str)}, "its arrays don't match each other"),
-    "one dimension": ({"log_probs": FLOATS[0], "raw": FLOATS[0]}, "its arrays don't match each other"),
-    "no dimension": ({"log_probs": np.float32(1), "raw": np.float32(1)}, "its arrays don't match each other"),
     "no rows": ({"log_probs": FLOATS[:0], "raw": FLOATS[:0], "ids": np.array([], str),
                  "gold": np.array([], str)}, "its arrays don't match each other"),
-    "no columns": ({"log_probs": FLOATS[:, :0], "raw": FLOATS[:, :0]}, "its arrays don't match each other"),
     "numbers as names": ({"ids": np.array([0, 1])}, "its arrays don't match each other"),
-    "another precision": ({"raw": FLOATS.astype(complex)}, "its arrays don't match each other"),
     "360 TiB": ({"log_probs": header((99 << 40, 1))}, "not a file of scores"),
     "a negative shape": ({"log_probs": header((-1, 2))}, "not a file of scores"),
     "objects": ({"gold": np.array([{}, []], dtype=object)}, "not a file of scores"),
     "a bomb": ({"raw": header((1 << 20, 1 << 10)) + bytes(3 << 20)}, "larger than 1 MiB when unpacked"),
     "all nan": ({"log_probs": FLOATS * np.nan}, "the scores of row 0 are not finite"),
-    "one nan": ({"log_probs": np.where(FLOATS < -2, np.nan, FLOATS)}, "the scores of row 0 are not finite"),
     "infinite": ({"log_probs": np.where(FLOATS < -2, np.inf, FLOATS)}, "the scores of row 0 are not finite"),
     "a row without a column": ({"log_probs": np.array([[0, 0], [-np.inf] * 2], "f4")}, "of row 1 are not"),
-    "raw nan": ({"raw": FLOATS * np.nan}, "the scores of row 0 are not finite"),
     "a label of two lines": ({"labels": np.array([["no", "yes\t1\n9"]])}, "can't be written as a label"),
-    "an id of two lines": ({"ids": np.array(["0", "1\n2"])}, "can't be written as a label"),
     "an id twice": ({"ids": np.array(["0", "0"])}, "two examples have the id 0"),
     "deep json": ({"about": np.array("[" * 100_000)}, "not a file of scores"),
-    "no json": ({"about": np.array("x")}, "not a file of scores"),
-    "a list": ({"about": np.array("[1]")}, "not a file of scores"),
     "another kind": (about(kind="x"), "its arrays don't match each other"),
-    "a kind that is none": (about(kind=["classes"]), "its arrays don't match each other"),
 }  # fmt: skip
 
 
@@ -78,12 +68,6 @@ def written(path: Path, arrays: dict[str, Any]) -> Path:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
     return CommandMain("predict", capsys)
-
-
-def test_good_ones_are_taken(tmp_path: Path, run: CommandMain) -> None:
-    file = written(tmp_path / "good.npz", GOOD)
-    done = run("--scores", file, "--task", "RTE", "--out", tmp_path / "out", "--split", "test")
-    assert done.returncode in (0, 2) and "good.npz: " not in done.stderr  # RTE's test split has 3000 rows
 
 
 @pytest.mark.parametrize("name", BAD)

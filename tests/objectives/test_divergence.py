@@ -12,21 +12,6 @@ from fairseq_adv.objectives.divergence import DIVERGENCES, divergence, squared_d
 
 pytestmark = pytest.mark.fast
 
-P, Q = torch.tensor([[0.5, 0.5]]).log(), torch.tensor([[0.75, 0.25]]).log()
-KL_PQ = 0.5 * math.log(0.5 / 0.75) + 0.5 * math.log(0.5 / 0.25)
-KL_QP = 0.75 * math.log(0.75 / 0.5) + 0.25 * math.log(0.25 / 0.5)
-# m = (0.625, 0.375)
-JS = (
-    0.5 * math.log(0.5 / 0.625) + 0.5 * math.log(0.5 / 0.375)
-    + 0.75 * math.log(0.75 / 0.625) + 0.25 * math.log(0.25 / 0.375)
-) / 2  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "expected"), [("kl", KL_PQ), ("symmetric-kl", KL_PQ + KL_QP), ("js", JS)])
-def test_two_classes_by_hand(kind: str, expected: float) -> None:
-    assert divergence(P, Q, kind).item() == pytest.approx(expected, rel=1e-6)
-    assert divergence(P, P, kind).item() == 0.0
-
 
 def test_it_is_not_stable_kl() -> None:
     """By hand. mt-dnn's "KL" of p = 0.6 and y = 0.7 is -0.18; the real one is 0.022."""
@@ -98,10 +83,3 @@ def test_targets_are_constant() -> None:
     assert left is None and right is not None
     left, right = grads(squared_difference(a, b, "symmetric-kl"))
     torch.testing.assert_close(left, -right)
-
-
-def test_a_regression_does_not_broadcast() -> None:
-    """mt-dnn's mse of (4,) and (4, 1) is 2.5 for identical predictions."""
-    x = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    assert squared_difference(x.view(4, 1), x, "symmetric-kl").tolist() == [0.0] * 4
-    assert squared_difference(x, x.view(4, 1) + 2, "js").tolist() == [4.0] * 4
