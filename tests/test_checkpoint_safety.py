@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils, meters
-from fairseq.distributed import utils as distributed_utils
 from fairseq.models.roberta import RobertaModel
 from omegaconf import DictConfig, OmegaConf
 from support import command, run_command, write_task
@@ -75,12 +74,6 @@ def old_style(state: dict[str, Any]) -> dict[str, Any]:
 # --- what has to load ---------------------------------------------------------------------------
 
 
-def test_a_trained_checkpoint_resumes(trained: Path, tmp_path: Path) -> None:
-    done = run_command(*train_words(trained, 4), "--restore-file", str(trained / "checkpoint_last.pt"))
-    assert done.returncode == 0, done.stderr
-    assert "@ 2 updates" in done.stderr + done.stdout and "num_updates 4" in done.stderr + done.stdout
-
-
 def test_a_trained_checkpoint_loads_whole(trained: Path) -> None:
     state = checkpoint_utils.load_checkpoint_to_cpu(str(trained / "checkpoint_last.pt"))
     assert isinstance(state["cfg"], DictConfig)
@@ -113,16 +106,6 @@ def test_omegaconf_containers_and_numpy_numbers_load(tmp_path: Path) -> None:
     state = read(tmp_path / "x.pt")
     assert state["cfg"] == OmegaConf.to_container(config) and type(state["cfg"]["task"]["sizes"]) is list
     assert state["best"] == numbers and [type(n) for n in state["best"]] == [type(n) for n in numbers]
-
-
-def test_a_dataclass_config_loads(tmp_path: Path) -> None:
-    """Rank 0 sends such a one to the other workers, after it upgraded the Namespace of an old checkpoint."""
-    from fairseq.dataclass.configs import CommonEvalConfig
-
-    torch.save({"cfg": OmegaConf.structured(CommonEvalConfig(path="x"))}, tmp_path / "x.pt")
-    with (tmp_path / "x.pt").open("rb") as file:
-        sent = distributed_utils.torch.load(file, map_location="cpu")
-    assert sent["cfg"].path == read(tmp_path / "x.pt")["cfg"]["path"] == "x"
 
 
 def test_a_users_own_torch_load_reads_it_too(trained: Path) -> None:
@@ -181,15 +164,6 @@ def test_the_refusal_names_the_global(trained: Path, tmp_path: Path) -> None:
     torch.save(state, tmp_path / "bad.pt")
     with pytest.raises(pickle.UnpicklingError, match=r"bad\.pt.*`fractions\.Fraction`.*files you trust"):
         checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "bad.pt"))
-
-
-def test_from_pretrained_refuses_it_too(trained: Path, tmp_path: Path) -> None:
-    state = old_style(read(trained / "checkpoint_last.pt"))
-    state["args"].bpe = Touch(tmp_path / "touched")
-    torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(pickle.UnpicklingError, match=r"model\.pt.*`posix\.system`"):
-        RobertaModel.from_pretrained(str(tmp_path), "model.pt", str(trained / "data"), bpe=None)
-    assert not (tmp_path / "touched").exists()
 
 
 def test_averaged_weights_refuse_it_too(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from support import command, run_command, write_task
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,17 +47,6 @@ def test_start_up_costs_less_than_a_millisecond(tmp_path: Path) -> None:
     assert min(times["fairseq_adv_compat"] for times in runs) < 1000
     ours = {name for name in runs[0] if name.startswith(("fairseq", "hydra", "torch", "dataclasses"))}
     assert ours == {"fairseq_adv_compat"}
-
-
-def test_other_imports_change_nothing() -> None:
-    code = (
-        "import sys, json, logging, dataclasses, typing;"
-        "assert dataclasses._get_field.__module__ == 'dataclasses';"
-        "assert 'typing.io' not in sys.modules or sys.version_info < (3, 13);"
-        "print([name for name in sys.modules if name.startswith('fairseq_adv_compat.')])"
-    )
-    done = python(code)
-    assert (done.returncode, done.stdout.strip()) == (0, "[]"), done.stderr
 
 
 def run_pth(folder: Path, path: str, code: str) -> subprocess.CompletedProcess[str]:
@@ -228,26 +216,6 @@ def test_masked_lm_trains_resumes_and_validates(language: Path, tmp_path: Path) 
     check(run_command(*validate), "valid on 'valid' subset")
 
 
-def sentence_args(data: Path, save: Path, updates: int) -> list[str]:
-    return [
-        str(data), "--task", "sentence_prediction", "--criterion", "sentence_prediction",
-        "--num-classes", "2", "--init-token", "0", "--save-dir", str(save),
-        "--max-update", str(updates), *TINY,
-    ]  # fmt: skip
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without torch.distributed")
-def test_two_workers_train_and_resume(tmp_path: Path) -> None:
-    """On resuming, rank 0 reads the checkpoint and sends it to the other."""
-    data = write_task(tmp_path / "data")
-    words = [command("torchrun"), "--standalone", "--nproc_per_node", "2", command("fairseq-train")]
-    gloo = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    check(run_command(*words, *sentence_args(data, tmp_path / "save", 2), *gloo), "done training")
-    resumed = run_command(*words, *sentence_args(data, tmp_path / "save", 4), *gloo)
-    check(resumed, "Loaded checkpoint", "@ 2 updates", "num_updates 4")
-
-
 # --- hydra --------------------------------------------------------------------------------------
 
 YAML = """# @package _group_
@@ -307,14 +275,6 @@ def test_hydra_shows_the_real_message_of_a_failing_criterion(tmp_path: Path) -> 
     assert "ValueError: size has to be even" in done.stderr
     assert "print_exception" not in done.stderr and "assert mdl is not None" not in done.stderr
     assert "raising_plugin" in done.stderr and "HYDRA_FULL_ERROR=1" in done.stderr
-
-
-@pytest.mark.slow  # the default lane: integration/test_divergence.py
-def test_hydra_shows_what_the_project_reports_in_one_line(tmp_path: Path) -> None:
-    done = hydra_train(tmp_path, criterion="flooding")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: --criterion flooding needs --flood-level")
-    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the host knows of a mini-batch gives the same numbers as asking the GPU; other criterions ask it.
 
-On the CPU no tensor needs a copy on the host, so the tests make one as if its tensor were elsewhere.
+Gradients of whole updates: tests/gpu/test_cuda.py. On the CPU no tensor needs a copy on the host, so the
+tests make one as if its tensor were elsewhere.
 """
 
 from __future__ import annotations
@@ -12,13 +13,12 @@ from typing import Any
 import pytest
 import torch
 from fairseq import utils
-from support import ADVERSARIAL, batch, build, train_args, write_corpus, write_task, write_wsc
+from support import ADVERSARIAL, batch, build, train_args, write_task
 from torch import nn
 
 from fairseq_adv.models.transformers_models import states_at
-from fairseq_adv.perturbation import geometry, host_copies
-from fairseq_adv.perturbation.geometry import Groups
-from fairseq_adv.perturbation.host_copies import host_copy, known_places, places, with_host_copy
+from fairseq_adv.perturbation import host_copies
+from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
 
 pytestmark = pytest.mark.fast
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
@@ -88,18 +88,6 @@ def test_the_encoder_computes_the_same(run: SimpleNamespace, rows: list[int], mo
         assert all(torch.equal(a, b) and a.dtype == b.dtype for a, b in zip(tensors, ours[name])), name
 
 
-def test_the_encoder_asks_the_host(run: SimpleNamespace) -> None:
-    """A copy that says there is no padding is believed."""
-    tokens = batch(run, [0, 1, 2, 3])["net_input"]["src_tokens"]
-    encoder = run.model.encoder.sentence_encoder
-    run.model.train()
-    outputs = []
-    for one in (tokens, known(tokens.clone(), torch.full_like(tokens, 5))):
-        torch.manual_seed(1)
-        outputs.append(encoder(one)["encoder_out"][0])
-    assert not torch.equal(*outputs)
-
-
 @pytest.mark.parametrize("case", ["unknown", "hidden states", "fused"])
 def test_other_passes_of_the_encoder_are_fairseqs_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
@@ -115,24 +103,6 @@ def test_other_passes_of_the_encoder_are_fairseqs_own(
     assert not called
 
 
-def test_the_masked_positions_of_the_head_are_the_same(tmp_path: Path) -> None:
-    """Logits and gradients bit by bit, with a mask and with known places."""
-    lm = build(train_args(write_corpus(tmp_path), None, "freelb", *ADVERSARIAL, task="masked_lm"))
-    mask = batch(lm, [0, 1, 2])["target"].ne(1)
-    head, found = lm.model.encoder.lm_head, []
-    for is_known in (False, True):
-        one = mask.clone()
-        assert known_places(one) is None
-        if is_known:
-            assert torch.equal(torch.stack(places(known(one))), mask.nonzero().t())
-        features = torch.randn(*mask.shape, 16, generator=torch.Generator().manual_seed(0)).requires_grad_()
-        logits = head(features, one)
-        (gradient,) = torch.autograd.grad(logits.square().sum(), features)
-        found.append((logits, gradient))
-    assert len(found[0][0]) == int(mask.sum()) > 3
-    assert all(torch.equal(a, b) for a, b in zip(*found))
-
-
 def test_an_encoder_of_transformers_looks_for_no_known_places() -> None:
     class Encoder(nn.Module):
         def forward(self, states: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -145,45 +115,3 @@ def test_an_encoder_of_transformers_looks_for_no_known_places() -> None:
     for chosen, expected in ((mask, mask), (told, other)):
         with states_at(encoder, chosen):
             assert torch.equal(encoder(states)["last_hidden_state"], states[expected].unsqueeze(0))
-
-
-def test_places_are_looked_for_once() -> None:
-    mask = known(torch.tensor([[True, False], [True, True]]), torch.tensor([[False, True], [True, True]]))
-    first = places(mask)
-    assert [one.tolist() for one in first] == [[0, 1, 1], [1, 0, 1]]  # the host's
-    assert places(mask) is first
-
-
-def test_noise_draws_for_the_lengths_that_the_host_knows() -> None:
-    """The same noise as before, and from the copy."""
-    mask = torch.tensor([[True, True, True], [True, False, False]])
-    plain = geometry.uniform_start(mask, 4, 0.5, [3, 4])
-    assert torch.equal(geometry.uniform_start(known(mask.clone()), 4, 0.5, [3, 4]), plain)
-    other = torch.tensor([[True, False, False], [True, True, True]])
-    assert not torch.equal(geometry.uniform_start(known(mask.clone(), other), 4, 0.5, [3, 4]), plain)
-
-
-def test_the_rows_of_an_example_are_known_too() -> None:
-    index = torch.tensor([0, 0, 1])
-    seeds = geometry.row_seeds(1, 2, [5, 5, 6], Groups(index, 2))
-    assert geometry.row_seeds(1, 2, [5, 5, 6], Groups(known(index.clone()), 2)) == seeds
-    split = known(index.clone(), torch.tensor([0, 1, 2]))
-    assert geometry.row_seeds(1, 2, [5, 5, 6], Groups(split, 3)) != seeds
-
-
-@pytest.mark.parametrize("task", ["masked_lm", "wsc"])
-def test_a_mini_batch_has_the_same_loss_if_it_is_known(tmp_path: Path, task: str) -> None:
-    write = {"masked_lm": write_corpus, "wsc": write_wsc}[task]
-    run = build(train_args(write(tmp_path), None, "freelb", *ADVERSARIAL, *DROPOUT, task=task))
-    run.model.train()
-    losses, objective = [], run.criterion.objective
-    for is_known in (False, True):
-        sample = batch(run, [0, 1, 2])
-        if is_known:
-            for part in (sample, sample["net_input"]):
-                for one in part.values():
-                    if isinstance(one, torch.Tensor):
-                        known(one)
-        torch.manual_seed(1)
-        losses.append(objective.loss(objective.predict(run.model, sample), sample))
-    assert torch.equal(*losses) and losses[0] > 0

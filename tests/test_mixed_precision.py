@@ -15,13 +15,8 @@ from fairseq.optim.adam import FairseqAdam, FairseqAdamConfig
 from omegaconf import OmegaConf
 from support import (
     ADVERSARIAL,
-    PLUGIN,
     batch,
     build,
-    command,
-    fairseq_train,
-    run_command,
-    tensors,
     train_args,
     write_task,
 )
@@ -103,14 +98,6 @@ def test_a_step_that_overflows_is_skipped_and_not_counted(name: str) -> None:
     torch.testing.assert_close(weight.detach(), first_step(gradient), rtol=1e-5, atol=0)
 
 
-@pytest.mark.usefixtures("scaling_on_cpus")
-@pytest.mark.parametrize(("window", "interval"), [(None, 2000), (7, 7)])
-def test_the_scale_and_its_window_are_those_of_their_options(window: int | None, interval: int) -> None:
-    weight = torch.nn.Parameter(torch.zeros(4))
-    scaler = amp_optimizer(weight, "adam", amp_init_scale=32, amp_scale_window=window).scaler
-    assert scaler.get_scale() == 32 and scaler.get_growth_interval() == interval
-
-
 def test_the_options_arrive_and_a_cpu_has_no_scale(data: Path) -> None:
     words = ["--amp", "--amp-init-scale", "32", "--amp-scale-window", "7"]
     run = build(train_args(data, None, "standard", *words))
@@ -144,34 +131,6 @@ def test_a_tpu_is_asked_for_by_name(data: Path, monkeypatch: pytest.MonkeyPatch)
         assert hasattr(given, "tpu") is ("--tpu" in words) and hasattr(given, "bf16") is ("--bf16" in words)
     with pytest.raises(ValueError, match="Cannot combine --fp16 and --tpu"):
         parse(train_args(data, None, "standard", "--bf16", "--fp16"))
-
-
-YAML = """
-common: {{cpu: true, bf16: true, seed: 7, user_dir: {user_dir}}}
-task: {{_name: sentence_prediction, data: {data}, num_classes: 2, init_token: 0, separator_token: 2,
-  max_positions: 16}}
-criterion: {{_name: freelb}}
-model: {{_name: roberta_base, encoder_layers: 2, encoder_embed_dim: 16, encoder_ffn_embed_dim: 32,
-  encoder_attention_heads: 2, dropout: 0.0, attention_dropout: 0.0, max_positions: 16}}
-dataset: {{batch_size: 4, num_workers: 0, required_batch_size_multiple: 1}}
-optimizer: {{_name: adam}}
-optimization: {{max_epoch: 2, lr: [0.01]}}
-lr_scheduler: {{_name: fixed}}
-checkpoint: {{save_dir: {save}}}
-"""
-
-
-@pytest.mark.slow
-def test_bf16_of_the_command_line_trains_as_that_of_a_yaml(data: Path, tmp_path: Path) -> None:
-    fairseq_train(*train_args(data, tmp_path / "words", "freelb", "--bf16"))
-    (tmp_path / "run.yaml").write_text(YAML.format(user_dir=PLUGIN, data=data, save=tmp_path / "yaml"))
-    done = run_command(
-        command("fairseq-hydra-train"), "--config-dir", str(tmp_path), "--config-name", "run",
-        f"hydra.run.dir={tmp_path / 'out'}",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    words, yaml = (tensors(tmp_path / name / "checkpoint_last.pt") for name in ("words", "yaml"))
-    assert words and words == yaml
 
 
 # --- restarts ---------------------------------------------------------------------------------------

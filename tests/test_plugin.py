@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import socket
 import sys
@@ -13,7 +12,6 @@ import torch
 from fairseq.distributed import utils
 from support import (
     ADVERSARIAL,
-    PLUGIN,
     VOCABULARY,
     build,
     fairseq_train,
@@ -70,24 +68,16 @@ def test_a_loaded_model_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     assert ask(code, str(tmp_path / "out" / "checkpoint_last.pt")) == "True False"
 
 
+# What every worker runs of the installed command's file, and what it calls.
 SPAWN = """
 import sys
 import torch
-{before}
+import fairseq_cli.train
 if __name__ == "__main__":
     torch.cuda.device_count = lambda: 2  # so many workers does fairseq start
-    {start}
+    sys.argv[0] = "fairseq-train"
+    fairseq_cli.train.cli_main()
 """
-STARTS = {  # what the installed command's file imports, which every worker runs, and what it calls
-    "fairseq-train": (
-        "import fairseq_cli.train",
-        "sys.argv[0] = 'fairseq-train'; fairseq_cli.train.cli_main()",
-    ),
-    "fairseq-adv train": (
-        "import fairseq_adv.cli",
-        "sys.exit(fairseq_adv.cli.main(['train', *sys.argv[1:]]))",
-    ),
-}
 
 
 def not_run(cfg: object) -> None:
@@ -108,13 +98,11 @@ def test_workers_that_fairseq_starts_are_told_to_import_the_plugin(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", STARTS)
-def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str) -> None:
+def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path) -> None:
     """As on several GPUs: each worker is a new process, here from a file like the installed command's."""
     data = write_task(tmp_path / "data")
     program = tmp_path / "program.py"
-    before, call = STARTS[start]
-    program.write_text(SPAWN.format(before=before, start=call))
+    program.write_text(SPAWN)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -125,18 +113,6 @@ def test_workers_that_fairseq_starts_have_the_plugin(tmp_path: Path, start: str)
     done = run_command(sys.executable, str(program), *args)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert (tmp_path / "spawned" / ".running").exists()  # patched: save_dir_lock.py
-    if start == "fairseq-train":  # the other has defaults of its own
-        fairseq_train(*train_args(data, tmp_path / "launched", "freelb", *words), workers=2)
-        runs = [weights(tmp_path / name / "checkpoint_last.pt") for name in ("spawned", "launched")]
-        assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spelling", ["link", "relative"])
-def test_train_takes_the_plugin_by_any_path(tmp_path: Path, spelling: str) -> None:
-    data = write_task(tmp_path / "data")
-    (tmp_path / "fairseq_adv").symlink_to(PLUGIN)
-    path = str(tmp_path / "fairseq_adv") if spelling == "link" else os.path.relpath(PLUGIN)
-    args = train_args(data, tmp_path / "out", "freelb", *ADVERSARIAL, "--max-update", "1", "--user-dir", path)
-    done = run_command(sys.executable, "-m", "fairseq_adv", "train", *args)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    fairseq_train(*train_args(data, tmp_path / "launched", "freelb", *words), workers=2)
+    runs = [weights(tmp_path / name / "checkpoint_last.pt") for name in ("spawned", "launched")]
+    assert all(torch.equal(runs[0][name], runs[1][name]) for name in runs[1])

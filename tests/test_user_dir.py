@@ -12,7 +12,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq_cli import hydra_train
 from methods import METHODS
 from omegaconf import OmegaConf
-from support import PLUGIN, assembled, batch, command, run_command, slow, write_task
+from support import PLUGIN, assembled, batch, command, run_command, write_task
 
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv_compat.hydra_errors import run_and_report
@@ -73,10 +73,7 @@ def test_every_method_trains_by_its_name(data: Path, monkeypatch: pytest.MonkeyP
     assert all(weight.isfinite().all() for weight in run.model.parameters())
 
 
-@pytest.mark.parametrize(
-    "criterion",
-    ["standard", "mine, adv_lr: 0.1", *(slow(name) for name in METHODS if name != "standard")],
-)
+@pytest.mark.parametrize("criterion", ["standard", "mine, adv_lr: 0.1"])
 def test_it_trains_from_a_shell(data: Path, tmp_path: Path, criterion: str) -> None:
     """Where nothing has imported the plug-in."""
     user_dir = PLUGIN
@@ -98,11 +95,9 @@ def test_it_trains_from_a_shell(data: Path, tmp_path: Path, criterion: str) -> N
     ("values", "message"),
     [
         ({"criterion": "freelb, adv_lrr: 1"}, "criterion.adv_lrr: Key 'adv_lrr' not in 'FreeLBConfig'"),
-        ({"criterion": "freelb, adv_lr: a"}, "criterion.adv_lr: Value 'a' could not be converted to Float"),
         ({"criterion": "pgd, adv_norm_type: l7"},
          "criterion.adv_norm_type: Invalid value 'l7', expected one of [l2, linf]"),
         ({"criterion": "standard", "task": "tagging, length: 8"}, "task.length: Key 'length' not"),
-        ({"criterion": "sentence_prediction, one: true"}, "criterion.one: Key 'one' not in"),
         ({"criterion": "frelb"}, "criterion._name: there is no criterion 'frelb'. If it is a"),
         ({"criterion": "standard", "task": "sentence"}, "task._name: there is no task 'sentence'. If it"),
     ],
