@@ -14,11 +14,9 @@ import pytest
 import torch
 from fairseq import utils
 from support import ADVERSARIAL, batch, build, train_args, write_task
-from torch import nn
 
-from fairseq_adv.models.transformers_models import states_at
 from fairseq_adv.perturbation import host_copies
-from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
+from fairseq_adv.perturbation.host_copies import host_copy, with_host_copy
 
 pytestmark = pytest.mark.fast
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
@@ -101,17 +99,3 @@ def test_other_passes_of_the_encoder_are_fairseqs_own(
     encoder = fresh.model.encoder.sentence_encoder
     encoder(tokens if case == "unknown" else known(tokens), return_all_hiddens=case == "hidden states")
     assert not called
-
-
-def test_an_encoder_of_transformers_looks_for_no_known_places() -> None:
-    class Encoder(nn.Module):
-        def forward(self, states: torch.Tensor) -> dict[str, torch.Tensor]:
-            return {"last_hidden_state": states}
-
-    states, mask = torch.randn(2, 2, 3), torch.tensor([[True, False], [True, True]])
-    other = torch.tensor([[False, True], [True, True]])  # shows who was asked
-    encoder, told = Encoder(), known(mask.clone(), other)
-    places(told)
-    for chosen, expected in ((mask, mask), (told, other)):
-        with states_at(encoder, chosen):
-            assert torch.equal(encoder(states)["last_hidden_state"], states[expected].unsqueeze(0))

@@ -98,13 +98,6 @@ def test_a_step_that_overflows_is_skipped_and_not_counted(name: str) -> None:
     torch.testing.assert_close(weight.detach(), first_step(gradient), rtol=1e-5, atol=0)
 
 
-def test_the_options_arrive_and_a_cpu_has_no_scale(data: Path) -> None:
-    words = ["--amp", "--amp-init-scale", "32", "--amp-scale-window", "7"]
-    run = build(train_args(data, None, "standard", *words))
-    assert (run.cfg.common.amp_init_scale, run.cfg.common.amp_scale_window) == (32, 7)
-    assert not run.trainer.optimizer.scaler.is_enabled() and run.trainer.optimizer.scaler.get_scale() == 1
-
-
 @pytest.mark.parametrize("name", ["bf16", "memory-efficient-bf16"])
 def test_bf16_of_the_command_line_asks_for_no_tpu(data: Path, name: str) -> None:
     run = build(train_args(data, None, "standard", f"--{name}"))
@@ -160,17 +153,6 @@ def test_a_resumed_run_scales_losses_as_an_uninterrupted_one(
     pairs = zip(whole.trainer.model.named_parameters(), resumed.trainer.model.parameters())
     unlike = [name for (name, one), other in pairs if one.requires_grad and not torch.equal(one, other)]
     assert not unlike
-
-
-def test_a_resumed_run_counts_the_repeats_of_amp_on(data: Path, tmp_path: Path) -> None:
-    """fairseq skips a batch after so many, which may lie in several updates, and doesn't save how many."""
-    whole, resumed = (build(train_args(data, None, "freelb", *ADVERSARIAL, "--amp")) for _ in range(2))
-    whole.trainer.train_step([batch(whole, [0, 1])])
-    whole.trainer._amp_retries = 2
-    whole.trainer.consolidate_optimizer()
-    whole.trainer.save_checkpoint(str(tmp_path / "last.pt"), {})
-    resumed.trainer.load_checkpoint(str(tmp_path / "last.pt"))
-    assert resumed.trainer._amp_retries == 2
 
 
 def test_a_loss_scale_of_another_precision_or_of_an_attacker_is_left_alone(data: Path) -> None:

@@ -187,17 +187,6 @@ def test_names_are_parts_in_upper_or_lower_case(data: Path) -> None:
     }  # fmt: skip
 
 
-def test_where_layerdrop_left_out_all_that_moves_the_update_is_plain(data: Path) -> None:
-    """A weight that no pass uses has no gradient, like those of a layer that was dropped."""
-    run, plain = built(data, "awp", "--awp-names", "lm_head"), build(train_args(data, None, "standard"))
-    run.criterion.check_before_training(run.model)
-    gradients = []
-    for one in (run, plain):
-        one_step(one, batch(one, ROWS))
-        gradients.append(flat_gradient(one.model))
-    assert torch.equal(*gradients) and gradients[0].any()
-
-
 @pytest.mark.parametrize("shared", [True, False])
 def test_what_the_second_pass_leaves_out_has_a_gradient_of_zeros(data: Path, shared: bool) -> None:
     """Where each pass drops layers of its own; torch's DDP fails at a weight without one."""

@@ -10,7 +10,6 @@ from support import batch, build, flat_gradient, frozen, train_args
 
 from criterions import references
 from criterions.restated import (
-    DROPOUT,
     ROWS,
     START,
     loss_at,
@@ -41,21 +40,6 @@ def test_a_start_at_x_saves_the_clean_pass(data: Path, method: str, start: float
     assert len(of_weights) == {"freelb": 3 + own, "pgd": 2}[method]
     assert len(of_words) == 1 + own  # a pass that starts at X leaves its part to the last one
     assert not frozen(run.model)
-
-
-@BOTH
-@STARTS
-def test_the_clean_pass_has_the_dropout_masks_of_the_others(data: Path, method: str, start: float) -> None:
-    """Steps and starts of nearly 0, so that all losses are the same one."""
-    small = options(alpha=1e-7, start=min(start, 1e-7))
-    run, plain = (
-        build(train_args(data, None, name, *words, *DROPOUT, "--encoder-layerdrop", "0.4"))
-        for name, words in ((method, [*small, *CLEAN]), ("standard", []))
-    )
-    for one in (run, plain):
-        one_step(one, batch(one, ROWS), update=1)
-    ours, once = flat_gradient(run.model), flat_gradient(plain.model)
-    assert once.norm() > 1e-2 and (ours - (1 + WEIGHT) * once).norm() <= 1e-4 * once.norm()
 
 
 # --- FGM ----------------------------------------------------------------------------------------

@@ -83,18 +83,13 @@ def test_a_loss_that_is_not_finite_does_not_spoil_the_mean() -> None:
     level.add_loss(1.0, 2)
     level.add_loss(math.nan, 2)
     assert level.mean_loss() == 0.5
-
-
-def test_without_a_finite_loss_in_the_sub_epoch_there_is_no_level() -> None:
-    level = FloodLevel(None)
-    level.add_loss(1.0, 1)
     level.measured(1, -1.0)
-    level.add_loss(math.nan, 1)
+    level.add_loss(math.nan, 1)  # alone: there is no level
     assert level.measured(2, 1.0) is None and level.value == 0.0
 
 
 def test_it_comes_back_with_the_optimizers_state() -> None:
-    """In mid-sub-epoch, by way of torch's own saving and loading; the optimizer steps as before."""
+    """In mid-sub-epoch, by way of torch's own saving and loading."""
 
     def optimizer() -> torch.optim.Optimizer:
         return torch.optim.Adam([torch.nn.Parameter(torch.ones(2))], lr=0.5)
@@ -114,7 +109,3 @@ def test_it_comes_back_with_the_optimizers_state() -> None:
     again.keep_in(second)
     assert again.measured(20, 0.2) == Crossing(10, 20, -0.1, 0.2)
     assert again.value == 1 / 3
-    (parameter,) = second.param_groups[0]["params"]
-    parameter.grad = torch.ones(2)
-    second.step()
-    torch.testing.assert_close(parameter.detach(), torch.full((2,), 0.5))

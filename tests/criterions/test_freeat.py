@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -105,15 +104,6 @@ def test_max_update_ends_in_the_middle_of_a_group(data: Path) -> None:
     assert len(rates) == updates == 4
 
 
-def test_it_trains_plainly_before_its_first_update(data: Path) -> None:
-    run = freeat(data, "--adv-start-update", "3")
-    with recorded() as deltas:
-        for updates in (1, 2, 3, 6):
-            run.trainer.train_step([batch(run, ROWS)])
-            assert run.trainer.get_num_updates() == updates
-    assert len(deltas) == 3
-
-
 @pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
 def test_each_replay_and_each_group_has_dropout_masks_of_its_own(data: Path, schedule: list[str]) -> None:
     run = freeat(data, *schedule, *DROPOUT)
@@ -190,48 +180,3 @@ def test_a_replay_that_overflows_is_skipped(
     moved = any(not torch.equal(p, before[n]) for n, p in weights_of(run).items())
     assert moved is (taken > 0)
     assert all(p.isfinite().all() for p in run.model.parameters())
-
-
-def test_out_of_memory_in_one_replay_leaves_the_others(data: Path) -> None:
-    """fairseq's own recovery: the update is skipped in its first mini-batch, and the deltas stay where they
-    were.
-    """
-    run = freeat(data, "--adv-max-norm", "0")
-    calls: list[int] = []
-
-    def fail_in_third_pass(*_: Any) -> None:
-        calls.append(1)
-        if len(calls) == 3:
-            raise RuntimeError("CUDA out of memory")
-
-    run.model.encoder.sentence_encoder.layers[1].register_forward_hook(fail_in_third_pass)
-    with recorded() as deltas:
-        run.trainer.train_step([batch(run, [0, 1]), batch(run, [2, 3, 4])])
-    assert len(calls) == 5 and len(deltas) == 4 and run.trainer.get_num_updates() == 3
-    for before, after in zip(deltas[:2], deltas[2:]):
-        # A step away from the start, made after the first pass; the second replay gave none.
-        steps = (after - before).flatten(1).norm(dim=1)
-        torch.testing.assert_close(steps, torch.full_like(steps, ALPHA), rtol=1e-5, atol=0)
-    assert not run.model.encoder.sentence_encoder.embed_tokens._forward_hooks
-    assert run.criterion._group is None
-
-
-def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
-    data: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    freeat(data, "--adv-start-update", "2", *GROUPS)
-
-    def warnings(*words: str) -> str:
-        caplog.clear()
-        with caplog.at_level(logging.WARNING):
-            for epoch in (1, 2):
-                freeat(data, *words).trainer.begin_epoch(epoch)
-        return caplog.text
-
-    saving = ["--save-interval-updates", "100"]
-    text = warnings(*saving, "--validate-interval-updates", "6", "--log-interval", "3")
-    assert "an epoch costs as much as 3 standard epochs" in text and "--max-update" in text
-    assert "--save-interval-updates 100" in text and "interval is 300; pass a multiple of 3" in text
-    assert "--validate-interval-updates 6" not in text and "--log-interval 3" not in text
-    assert "an epoch costs" not in warnings("--max-update", "12")
-    assert "freeat" not in warnings(*saving, *GROUPS)

@@ -15,11 +15,6 @@ from criterions.restated import one_step, recorded
 WSC = ["--adv-steps", "3", "--adv-lr", "0.005", "--adv-max-norm", "0.01", "--adv-init-mag", "0.01"]
 SCALE = 0.15  # standard deviation of an entry of RoBERTa's word embeddings
 ROWS = list(range(16))
-ADVICE = {
-    "freelb": "in half precision a small delta is rounded away. If adv_loss_last",
-    "r3f": "an --r3f-epsilon of 1e-05 may be rounded away in half precision; if so",
-    "alum_vat": "a --vat-epsilon of 1e-05 may be rounded away in half precision. If vat_divergence is 0",
-}
 # Most entries are less than half of bf16's step at SCALE.
 SIZES = {
     "creat": ["--adv-steps", "3", "--adv-lr", "0.02", "--creat-init-std", "3e-4", "--creat-tau", "2"],
@@ -77,21 +72,3 @@ def test_delta_arrives_in_the_first_layer(data: Path, method: str, kind: torch.d
             arrived = (found.transpose(0, 1) if found.shape != moved.shape else found) - plain
             shares.append(float((arrived * moved * mask).sum() / (moved * mask).square().sum()))
     assert shares and all(0.97 <= share <= 1.03 for share in shares), shares
-
-
-@pytest.mark.parametrize("method", list(ADVICE))
-def test_an_encoder_that_rounds_delta_is_warned_of(
-    data: Path, method: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """One without a layer norm after its embeddings, in half precision alone."""
-    run = build(train_args(data, None, method, task="wsc"))
-    encoder = run.model.encoder.sentence_encoder
-    norm, encoder.layernorm_embedding = encoder.layernorm_embedding, None
-    run.task.begin_epoch(1, run.model)
-    run.model.half()
-    encoder.layernorm_embedding = norm
-    run.task.begin_epoch(1, run.model)
-    assert "layer norm" not in caplog.text
-    encoder.layernorm_embedding = None
-    run.task.begin_epoch(1, run.model)
-    assert f"RobertaModel has no layer norm after its embeddings: {ADVICE[method]}" in caplog.text

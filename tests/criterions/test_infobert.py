@@ -101,16 +101,6 @@ def test_the_lower_bound_of_chunks_that_are_not_full_and_of_none() -> None:
     assert nothing == 0 and all(not p.grad.any() for p in network.parameters())
 
 
-def test_no_layer_and_no_graph_is_left(data: Path) -> None:
-    """LayerDrop may leave no layer, and so nothing to compare; hooks are gone after an update."""
-    run = infobert(data, *options(), *BOUNDS, "--encoder-layerdrop", "0.999")
-    loss, _, log = one_step(run, batch(run, ROWS))
-    assert loss.isfinite() and log["infobert_upper"] == log["infobert_lower"] == 0
-    run = infobert(data, *options(), *BOUNDS)
-    one_step(run, batch(run, ROWS))
-    assert not any(layer._forward_hooks for layer in run.model.encoder.sentence_encoder.layers)
-
-
 @pytest.mark.parametrize(("level", "is_flooded"), [("0", False), ("0.01", True)])
 def test_a_loss_below_0_is_flooded_only_with_a_level(data: Path, level: str, is_flooded: bool) -> None:
     """J = L + beta I - alpha I_low may be below 0, and --flood-level 0 floods nothing."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import logging
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +12,6 @@ from fairseq.optim.amp_optimizer import AMPOptimizer
 from processors import BF16, NONE
 from support import ADVERSARIAL, batch, build, train_args
 
-from fairseq_adv.training import precision_option
 from fairseq_adv.training.precision_option import PrecisionOption
 from fairseq_adv_compat import machine
 
@@ -28,11 +25,6 @@ def cpuinfo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path.write_text(NONE)
     monkeypatch.setattr(machine, "CPUINFO", path)
     return path
-
-
-def optimizer_of(data: Path, criterion: str, *more: str) -> tuple[Any, SimpleNamespace]:
-    run = build(train_args(data, None, criterion, *more))
-    return run.trainer.optimizer, run
 
 
 @pytest.mark.parametrize(
@@ -52,28 +44,11 @@ def test_the_optimizer_is_that_of_the_precision(
     data: Path, cpuinfo: Path, flags: str, words: list[str], is_amp: bool
 ) -> None:
     cpuinfo.write_text(flags)
-    optimizer, run = optimizer_of(data, "freelb", *ADVERSARIAL, *words)
-    assert isinstance(optimizer, AMPOptimizer) == run.cfg.common.amp == is_amp
+    run = build(train_args(data, None, "freelb", *ADVERSARIAL, *words))
+    assert isinstance(run.trainer.optimizer, AMPOptimizer) == run.cfg.common.amp == is_amp
     run.trainer.begin_epoch(1)
     run.trainer.train_step([batch(run, [0, 1, 2])])
     assert {p.dtype for p in run.model.parameters()} == {torch.float32}
-
-
-def test_the_processor_and_the_reason_are_told_once(
-    data: Path, cpuinfo: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for flags, told in (
-        (BF16, "bf16 autocast: this processor has avx512_bf16; --precision fp32 turns it off"),
-        (NONE, "fp32: this processor has no bf16 instructions"),
-    ):
-        cpuinfo.write_text(flags)
-        caplog.clear()
-        with caplog.at_level(logging.INFO, logger=precision_option.__name__):
-            first, run = optimizer_of(data, "standard", "--precision", "auto")
-            run.trainer.reinitialize()
-            cpuinfo.write_text(NONE)
-            assert type(run.trainer.optimizer) is type(first)
-        assert [m for m in caplog.messages if "this processor" in m] == [told]
 
 
 def common(**given: bool) -> SimpleNamespace:

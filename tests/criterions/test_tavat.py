@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -163,14 +162,6 @@ def test_the_table_does_not_move_by_a_dummy_batch_or_in_plain_updates(data: Path
     assert torch.equal(table_of(run), before)
     run.trainer.train_step([batch(run, ROWS)])
     assert not torch.equal(table_of(run), before)
-
-
-def test_checkpoints_without_the_table_are_warned_of(data: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = tavat(data, "--no-save-optimizer-state", "--save-dir", "unused")
-    run.cfg.criterion.no_save = run.criterion.cfg.no_save = False
-    with caplog.at_level(logging.WARNING):
-        run.trainer.begin_epoch(1)
-    assert "checkpoints won't contain the table" in caplog.text
 
 
 def test_a_checkpoint_has_the_table_for_the_run_that_goes_on_and_a_new_run_has_its_own(

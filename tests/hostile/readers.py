@@ -25,6 +25,7 @@ from fairseq_adv.data.choices.question_layouts import read_any_questions, read_r
 from fairseq_adv.data.classes.nli_files import NliFile, read_nli
 from fairseq_adv.data.corpus.cuts import fingerprint, inputs, plan
 from fairseq_adv.data.corpus.reader import Reading, rows_of
+from fairseq_adv.data.corpus.shard import counts_of
 from fairseq_adv.data.glue.glue_files import TASKS, read_split, task_layout
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.reviews import unpack_reviews
@@ -99,6 +100,7 @@ METRICS = [
     {"update": 2, "epoch": 1, "split": "train_inner", "seconds": 0.5, "loss": 1.25, "accordance_update": 2.0},
     {"update": 4, "epoch": 1, "split": "valid", "seconds": 1.5, "loss": None, "accuracy": 50.0},
 ]
+COUNTS = {"rows": 3, "tokens": 9, "unknown": 0, "replaced": 0}
 PREDICTIONS = "index\tprediction\n0\tentailment\n1\tnot_entailment\n"
 
 
@@ -332,6 +334,8 @@ READERS: dict[str, Reader] = {
     "index": Reader("input0/train.idx", _index, lambda folder: check_split(folder, "train", False)),
     "ids": Reader("label/valid.bin", _index, lambda folder: check_split(folder, "valid", False)),
     "label dictionary": Reader("label/dict.txt", _index, lambda folder: check_split(folder, "train", False)),
+    "counts": Reader("train.json", _text("train.json", json.dumps(COUNTS)),
+                     lambda folder: counts_of(folder, "train")),
     "manifest": Reader(
         "manifest.json", _manifest, lambda folder: finished(folder, {"a": 1}, False)),
     "metrics": Reader("metrics.jsonl", _lines("metrics.jsonl", *METRICS), read_metrics),

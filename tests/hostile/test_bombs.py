@@ -23,7 +23,6 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tags.columns import read_columns
-from fairseq_adv.retrieval.sentences import survey
 
 pytestmark = pytest.mark.usefixtures("two_gigabytes_more")
 BLOCK = 64 << 20
@@ -115,17 +114,6 @@ def test_a_table(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
         "--label", "label", "--encoder", encoder, *more,
     )  # fmt: skip
     assert line.startswith(f"error: {bad}") and all(part in line for part in said), line
-
-
-def test_a_row_group_that_says_that_it_is_too_large(tmp_path: Path) -> None:
-    arrow = pytest.importorskip("pyarrow", reason="reads parquet; pip install pyarrow")
-    from pyarrow import parquet as writer
-
-    table = arrow.table({"text": ["x" * (1 << 20)] * 64})
-    with writer.ParquetWriter(tmp_path / "a.parquet", table.schema, use_dictionary=False) as file:
-        file.write_table(arrow.concat_tables([table] * 17), row_group_size=17 * 64)
-    with pytest.raises(DataError, match=r"row group 0 has 1088 MiB, more than 1024.*row_group_size"):
-        list(read_table(tmp_path / "a.parquet"))
 
 
 FOLDERS: dict[str, tuple[str, str, bytes, int]] = {
@@ -224,11 +212,6 @@ def test_a_corpus(
 def test_the_other_files_of_lines(read: Callable[[Path], object], message: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         read(sparse(tmp_path / "a.csv"))
-
-
-def test_sentences_to_index(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"a.txt.gz:2: more than 1000000 characters"):
-        survey([str(packed(tmp_path / "a.txt.gz", b"a\n"))])
 
 
 def test_a_whole_json_file(tmp_path: Path) -> None:

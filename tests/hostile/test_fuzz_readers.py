@@ -51,7 +51,16 @@ OFTEN = (
     "vocab.bpe", "spiece.model", "index", "manifest", "metrics", "submission", "neighbours",
     "wordnet data.noun", "safetensors", "wheel", "source package",
 )  # fmt: skip
-OFTEN_JSON = ("arc", "squad", "neighbours", "manifest", "config.json", "tokenizer.json", "hf config.json")
+OFTEN_JSON = (
+    "arc",
+    "squad",
+    "neighbours",
+    "counts",
+    "manifest",
+    "config.json",
+    "tokenizer.json",
+    "hf config.json",
+)
 
 
 @pytest.mark.parametrize(("name", "examples"), cases(READERS, OFTEN))

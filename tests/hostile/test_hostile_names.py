@@ -200,8 +200,3 @@ def test_a_folder_that_a_training_s_log_would_name(name: str, films: Path, tmp_p
     with pytest.raises(DataError) as error:
         check_run(configuration([*args, "--save-dir", str(tmp_path / name)]))
     assert str(error.value).startswith(f"save_dir: {tmp_path}/{printable(name)}: has control characters.")
-
-
-@pytest.mark.parametrize("text", ["a\tb\n", "naïve – 日本 🎬", "x\u00a0y", ""])
-def test_what_people_see_is_left_alone(text: str) -> None:
-    assert printable(text) == text

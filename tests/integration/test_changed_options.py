@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from corpus_shards import pretraining_args, write_shards
 from support import (
     ADVERSARIAL,
     command,
@@ -111,17 +110,6 @@ def test_past_the_end_of_fewer_rows_is_the_end(tmp_path: Path) -> None:
     assert (done.stdout + done.stderr).count(told) == 1
 
 
-def test_past_the_end_of_a_shard_comes_the_next(tmp_path: Path) -> None:
-    data = write_shards(tmp_path, 3, longest=20)
-    own = [*pretraining_args(data, tmp_path / "save", "standard"), "--batch-size", "100"]
-    begun = fairseq_train(*own, "--max-tokens", "24", "--max-update", "26")
-    assert begun.stdout.count("loading train data") == 1
-    done = fairseq_train(*own, "--max-tokens", "48", "--max-epoch", "2", "--allow-changed-options")
-    before, begins, _ = done.stdout.partition("begin training epoch 2")
-    assert begins and "begin training epoch 1" not in before
-    assert before.rindex("shard1/train") > before.rindex("shard0/train")
-
-
 def test_a_resumed_epoch_leaves_out_its_last_mini_batch_alone(data: Path, tmp_path: Path) -> None:
     after, own = "2", ["--skip-remainder-batch", "--max-epoch", "2"]
     fairseq_train(*args(data, tmp_path / "whole", *own))
@@ -130,15 +118,6 @@ def test_a_resumed_epoch_leaves_out_its_last_mini_batch_alone(data: Path, tmp_pa
     assert [log["num_updates"] for log in logged(done, "train_inner")] == list(range(int(after) + 1, 7))
     found, expected = last(tmp_path / "parts"), last(tmp_path / "whole")
     assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
-def test_an_epoch_of_which_nothing_is_left_is_told(data: Path, tmp_path: Path) -> None:
-    """fairseq's loop would end with an UnboundLocalError."""
-    words = args(data, tmp_path, "--skip-remainder-batch", "--update-freq", "1,4")
-    done = run_command(command("fairseq-train"), *words)
-    assert done.returncode == 1 and [log["epoch"] for log in logged(done, "train_inner")] == [1, 1, 1]
-    told = "error: --skip-remainder-batch: epoch 2 has 4 mini-batches a worker, of which the last is left out"
-    assert told in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow

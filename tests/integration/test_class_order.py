@@ -242,24 +242,6 @@ def test_a_run_starts_from_a_checkpoint_of_another_order(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_checkpoint_of_other_classes_lends_no_head(
-    root: Path, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
-) -> None:
-    """Also if their number differs."""
-    caplog.set_level("INFO")
-    for k, names in enumerate((["a", "b", "neutral"], ["contradiction", "entailment"])):
-        data = Path(shutil.copytree(root / f"data-{path}", tmp_path / str(k)))
-        (data / "label" / "dict.txt").write_text("".join(f"{name} 1\n" for name in names))
-        write_labels(data, root / f"data-{path}", [0, 1, len(names) - 1])
-        words = ["--finetune-from-model", str(trained / f"{path}.pt"), "--num-classes", str(len(names))]
-        caplog.clear()
-        run = start(arguments(by_path(root / f"known-{path}", path), data, *words))
-        assert float(output_of(run).std()) < 0.2 and len(output_of(run)) == len(names)
-        told = f"contradiction, entailment, neutral) are not the data's ({', '.join(names)})"
-        assert heads_told(caplog)[-1].endswith(told)
-
-
-@pytest.mark.parametrize("path", PATHS)
 def test_trained_models_are_measured_on_data_of_another_order(
     root: Path, trained: Path, tmp_path: Path, path: str
 ) -> None:
@@ -353,26 +335,6 @@ def test_tags_go_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     rows = [[one.lower() for one in tags].index(one.lower()) for one in run.task.tags]
     assert torch.equal(run.model.hf.classifier.weight, model.classifier.weight[rows])
     assert len(heads_told(caplog)) == 1 and "go by name to the data's (O, B-Cell, " in heads_told(caplog)[0]
-
-
-def test_a_head_with_spectral_norm_goes_by_name(tmp_path: Path) -> None:
-    """It has a weight that torch computes, and a vector with a row for each class."""
-    words = ["--spectral-norm-classification-head", "--no-save-optimizer-state"]
-    data = write_task(tmp_path / "data", classes=3)
-    first = build(train_args(data, None, "standard", *words, classes=3, task="text_classification"))
-    first.trainer.save_checkpoint(str(tmp_path / "a.pt"), {"train_iterator": {"epoch": 1}})
-    other = write_task(tmp_path / "other", classes=3)
-    (other / "label" / "dict.txt").write_text("1 1\n2 1\n0 1\n")
-    more = ["--finetune-from-model", str(tmp_path / "a.pt")]
-    run = start(train_args(other, None, "standard", *words, *more, classes=3, task="text_classification"))
-    before, after = (
-        one.trainer.get_model().eval().classification_heads["sentence_classification_head"].out_proj
-        for one in (first, run)
-    )
-    rows = [1, 0, 2]  # of 1, 2, 0 in 2, 1, 0
-    states = torch.randn(4, 16)
-    torch.testing.assert_close(after(states), before(states)[:, rows])
-    assert torch.equal(after.weight_u, before.weight_u[rows])
 
 
 def test_fairseqs_own_task_goes_by_the_names_in_its_data(

@@ -112,8 +112,3 @@ def test_a_damaged_file_begins_anew(data: Path, tmp_path: Path) -> None:
     done = fairseq_train(*args, "--max-update", "3")
     assert "metrics.jsonl:2: the key 'epoch' is missing" in done.stdout and "begins anew" in done.stdout
     assert [row["update"] for row in rows(tmp_path)] == [3, 3, 3, 3]
-
-
-def test_nothing_is_written_with_no_save(data: Path, tmp_path: Path) -> None:
-    fairseq_train(*train_args(data, tmp_path, "standard", "--max-update", "1", "--no-save"))
-    assert not (tmp_path / "metrics.jsonl").exists()

@@ -103,15 +103,3 @@ def test_each_data_set_has_its_accuracy(tmp_path: Path) -> None:
     assert [scores["accuracy_first"], scores["accuracy_second"]] == apart
     assert scores["accuracy"] == pytest.approx((6 * apart[0] + 4 * apart[1]) / 10, abs=0.01)
     assert apart[0] != apart[1]
-
-
-def test_a_question_without_an_answer_does_not_count(mixed: SimpleNamespace) -> None:
-    mixed.model.eval()
-    sample = batch(mixed, [0, 1, 2])
-    known = batch(mixed, [0, 2])
-    sample["target"][1], sample["nlabelled"] = -1, 2
-    (loss, size, log), (expected, _, expected_log) = (
-        mixed.criterion(mixed.model, s) for s in (sample, known)
-    )
-    assert loss.item() == pytest.approx(expected.item(), rel=1e-5) and size == 2
-    assert [int(log[k]) for k in ("ncorrect", "ntargets")] == [int(expected_log["ncorrect"]), 2]

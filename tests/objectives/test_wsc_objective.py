@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq.logging import metrics
-from support import batch, build, train_args, write_encoder, write_json_lines, write_wsc
+from support import batch, build, train_args, write_wsc
 
 from fairseq_adv.objectives.wsc import chosen
 
@@ -120,14 +119,3 @@ def test_scores_that_are_not_numbers_make_the_loss_so(run: SimpleNamespace) -> N
     log = run.criterion.objective.logging_output(unknown, sample, gather=False)
     assert int(log["nnan"]) == 1
     assert loss_of(run, torch.full((1, 2), math.nan), [1], wsc_cross_entropy=True).isnan()
-
-
-def test_a_batch_whose_sentences_all_lack_candidates(tmp_path: Path) -> None:
-    write_encoder(tmp_path)
-    target = {"span1_text": "w1", "span1_index": 0, "span2_text": "he", "span2_index": 1}
-    line = {"text": "w1 he w2", "target": target, "candidates": [], "label": True}
-    for split in ("train", "valid"):
-        write_json_lines(tmp_path / f"{split}.jsonl", [{**line, "idx": 0}, {**line, "idx": 1}])
-    run = build(train_args(tmp_path, None, "freelb", task="wsc"))
-    run.trainer.train_step([batch(run, [0, 1])])
-    assert all(p.isfinite().all() for p in run.model.parameters())
