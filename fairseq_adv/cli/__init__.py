@@ -68,7 +68,10 @@ VERBS = {
     "user-dir": ('print the path for --user-dir "$(fairseq-adv user-dir)"', "user_dir"),
 }
 # Verbs, and options of verbs, that 0.3 had -> what to use instead.
+_WITH_WORDPIECE = ("corpus", "prepare classification", "prepare glue", "prepare nli")
 REMOVED = {
+    "compare --curves": "plot metrics.jsonl of the run's folder, as docs/watching.md shows",
+    **{f"{verb} --wordpiece-vocab": "pass --encoder FOLDER, Hugging Face's" for verb in _WITH_WORDPIECE},
     "doctor --disable-pth": "delete fairseq_adv_compat.pth from site-packages",
     "retrieve index --engine": "leave it out",
     "retrieve documents --engine": "leave it out",
