@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.text_model import TextModel
 
 __all__ = ["load"]
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 
 def load(
