@@ -89,14 +89,14 @@ MUTATIONS = [
     ),
     Mutation(
         "fairseq_adv/perturbation/dropout.py",
-        "torch.set_rng_state(self._states[0])",
-        "self._states[0] = torch.get_rng_state()",
+        "torch.set_rng_state(states[0])",
+        "pass",
         "tests/perturbation/test_dropout.py::test_every_pass_repeats_the_first",
         "each pass of an update draws its own dropout masks",
     ),
     Mutation(
         "fairseq_adv/perturbation/dropout.py",
-        "torch.cuda.set_rng_state(self._states[1], self.device)",
+        "torch.cuda.set_rng_state(states[1], self.device)",
         "pass",
         "tests/gpu/test_cuda.py::test_dropout_masks_are_repeated",
         "on a GPU, each pass of an update draws its own dropout masks",
