@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import base64
 import csv
-import email
 import hashlib
 import io
 import os
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -143,22 +141,6 @@ def test_the_sdist_has_every_file_of_the_project(sdist: Path, tracked: set[str])
     assert tracked - names == {".gitignore"}
     made = {name for name in names - tracked if not name.startswith("fairseq_adv.egg-info/")}
     assert made == {"PKG-INFO", "setup.cfg"}
-
-
-def test_the_metadata_lead_to_the_repository(sdist: Path) -> None:
-    with tarfile.open(sdist) as archive:
-        (name,) = [name for name in archive.getnames() if name.count("/") == 1 and name.endswith("PKG-INFO")]
-        file = archive.extractfile(name)
-        assert file is not None
-        metadata = email.message_from_bytes(file.read())
-    version = re.search(r'__version__ = "(.+)"', (ROOT / "fairseq_adv" / "__init__.py").read_text())
-    assert version is not None and metadata["Version"] == version[1]
-    assert metadata["Author"] == "The fairseq_adv authors"
-    links = [link.split(", ")[1] for link in metadata.get_all("Project-URL", [])]
-    assert links and all(link.startswith("https://github.com/someone/something") for link in links)
-    described = str(metadata.get_payload())
-    assert f"https://github.com/someone/something/blob/v{version[1]}/docs/" in described
-    assert "](docs/" not in described
 
 
 # --- scripts/setup_env.sh -----------------------------------------------------------------------

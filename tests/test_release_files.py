@@ -150,16 +150,7 @@ def test_files_for_github_have_its_syntax() -> None:
 # --- Dockerfile, conda, Apptainer ---------------------------------------------------------------
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
-APPTAINER = (ROOT / "examples" / "environment" / "apptainer.def").read_text(encoding="utf-8")
 CONDA = ROOT / "examples" / "environment" / "environment.yml"
-PIP = re.compile(r"pip==?([\d.]+)")
-
-
-def test_every_environment_has_the_pip_of_the_set_up_script() -> None:
-    (expected,) = set(PIP.findall((ROOT / "scripts" / "setup_env.sh").read_text(encoding="utf-8")))
-    release = (ROOT / "scripts" / "release_check.sh").read_text(encoding="utf-8")
-    for text in (DOCKERFILE, APPTAINER, CONDA.read_text(encoding="utf-8"), release):
-        assert PIP.findall(text) == [expected]
 
 
 def test_the_dockerfile_copies_what_an_install_needs(setup: dict[str, Any]) -> None:
@@ -181,23 +172,6 @@ def test_the_dockerfile_copies_what_an_install_needs(setup: dict[str, Any]) -> N
     assert set(copied) == needed
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert not set(copied) & set(ignored) and all((ROOT / name).exists() for name in copied)
-
-
-def test_environments_install_with_constraints_and_extras_that_exist(setup: dict[str, Any]) -> None:
-    known = set(setup["setup"]["extras_require"])
-    (conda_pip,) = [
-        d["pip"] for d in yaml.safe_load(CONDA.read_text())["dependencies"] if isinstance(d, dict)
-    ]
-    chosen = [
-        re.findall(r"^ARG EXTRAS=(\S+)$", DOCKERFILE, re.M),
-        re.findall(r"-c constraints\.txt '\.\[(.+?)\]'", APPTAINER),
-        re.findall(r"\[(.+?)\]", " ".join(conda_pip)),
-    ]
-    assert chosen[0] == chosen[1] == chosen[2] and set(chosen[0][0].split(",")) <= known
-    installs = re.findall(r"pip install (?!'pip==)(.+)$", DOCKERFILE, re.M)
-    assert len(installs) == 2 and all(line.startswith("-c constraints.txt ") for line in installs)
-    paths = [CONDA.parent / word.split()[-1].split("[")[0] for word in conda_pip]
-    assert [path.resolve() for path in paths] == [ROOT / "constraints.txt", ROOT]
 
 
 def test_environments_have_a_python_that_is_supported(setup: dict[str, Any]) -> None:

@@ -16,11 +16,9 @@ from support import (
     batch,
     build,
     train_args,
-    write_corpus,
     write_questions,
     write_task,
 )
-from torch.multiprocessing.reductions import StorageWeakRef
 
 
 class Kept:
@@ -79,26 +77,3 @@ def test_a_graph_ends_with_its_backward_and_an_update_leaves_nothing(
     assert len(at_begin) >= 4 and of_one_pass > 20
     assert max(at_begin) <= most * 1.5 * of_one_pass
     assert after[3] == after[1]
-
-
-@pytest.mark.usefixtures("_no_search_for_cycles")
-@pytest.mark.parametrize("method", ["freelb", "pgd", "yopo", "tavat", "infobert"])
-def test_no_pass_keeps_the_logits_of_an_earlier_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    """Of a masked LM they are as large as a layer's activations: (masked positions, vocabulary)."""
-    run = build(train_args(write_corpus(tmp_path), None, method, *METHODS[method].words, task="masked_lm"))
-    logits: list[StorageWeakRef] = []
-    at_begin: list[list[bool]] = []
-    plain = run.criterion.objective.predict
-
-    def predict(*args: Any) -> torch.Tensor:
-        at_begin.append([one.expired() for one in logits])
-        predictions: torch.Tensor = plain(*args)
-        storage = predictions.untyped_storage() if hasattr(predictions, "untyped_storage") else None
-        logits.append(StorageWeakRef(storage or predictions.storage()._storage))
-        return predictions
-
-    monkeypatch.setattr(run.criterion.objective, "predict", predict)
-    run.trainer.train_step([batch(run, [0, 1, 2, 3])])
-    assert len(at_begin) >= 3 and all(expired for earlier in at_begin for expired in earlier)

@@ -300,25 +300,6 @@ def test_what_an_older_checkpoint_lacks_counts_as_the_default(data: Path, tmp_pa
     assert compare(old, cfg).refused == ["--adv-steps: 3 -> 4"]
 
 
-@pytest.mark.parametrize(
-    ("options", "version", "done"),
-    [({}, 2, 6), ({"batch_size": 2}, 1, 12), ({"batch_size": 50}, 1, 0), ({"max_tokens": 90}, 1, 6),
-     ({"batch_size": None, "max_tokens": 90}, 1, 6), ({"required_batch_size_multiple": 3}, 1, 8)],
-)  # fmt: skip
-def test_a_converted_position_may_be_past_the_end(
-    data: Path, saved: Path, options: dict[str, Any], version: int, done: int
-) -> None:
-    """fairseq takes that for the end of the epoch with version 1 only."""
-    run = freelb(data, saved, "--allow-changed-options")
-    state = torch.load(saved / "checkpoint_last.pt", weights_only=False)
-    position = {"epoch": 1, "iterations_in_epoch": 6, "version": 2}
-    state["extra_state"]["train_iterator"] = position
-    OmegaConf.set_struct(run.cfg, False)
-    run.cfg.dataset.update(options)
-    check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
-    assert (position["version"], position["iterations_in_epoch"]) == (version, done)
-
-
 def test_every_option_that_may_change_is_one_of_fairseqs_and_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     table = page[page.index("## What may change") : page.index("## Arrays")]

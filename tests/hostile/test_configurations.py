@@ -10,7 +10,6 @@ import re
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import fairseq
@@ -26,7 +25,6 @@ from hostile_configurations import BUILD, RUN_CODE, in_roberta_s_attention
 from support import PLUGIN, CommandMain, command, run_command, train_args
 
 from fairseq_adv import load
-from fairseq_adv.evaluation.trained import objective_options
 from fairseq_adv_compat import checkpoints, configurations
 
 Hostile = Callable[[Any], Path]
@@ -178,9 +176,3 @@ def test_files_that_fairseq_would_write_or_read_are_not_the_checkpoints_to_name(
         cfg: dict[str, Any] = {**part, "model": {"encoder_embed_path": mine, "encoder": {"embed_path": mine}}}
         state = configurations.checked({"cfg": cfg, "model": {}})
         assert mine not in str(state["cfg"]) and "save_predictions" in str(state["cfg"])
-
-
-def test_a_file_for_training_is_not_read_to_measure() -> None:
-    saved = SimpleNamespace(finetune_from_model="/dev/zero", restore_file="/dev/zero")
-    found = objective_options(SimpleNamespace(criterion=saved))
-    assert (found.finetune_from_model, found.restore_file) == (None, "checkpoint_last.pt")

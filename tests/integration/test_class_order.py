@@ -299,25 +299,6 @@ def test_names_for_an_export_go_to_their_own_rows(
     assert [one.label for one in model.predict(texts())] == gold
 
 
-def test_the_head_of_a_regression_is_kept(root: Path, tmp_path: Path) -> None:
-    """It has no classes, whatever transformers calls its only row."""
-    from transformers import AutoModelForSequenceClassification
-
-    shutil.copytree(root / "encoder", tmp_path / "hf")
-    model = AutoModelForSequenceClassification.from_pretrained(root / "encoder", num_labels=1)
-    hf_models.randomise(model)
-    model.save_pretrained(tmp_path / "hf")
-    for path in PATHS:
-        data = Path(shutil.copytree(root / f"data-{path}", tmp_path / f"data-{path}"))
-        shutil.rmtree(data / "label")
-        (data / "label").mkdir()
-        for split in ("train", "valid"):
-            (data / "label" / f"{split}.label").write_text("0.5\n" * len(texts()))
-        words = ["--regression-target", "--num-classes", "1", "--best-checkpoint-metric", "loss"]
-        run = start(arguments(by_path(tmp_path / "hf", path), data, *words))
-        assert torch.equal(output_of(run), model.classifier.out_proj.weight)
-
-
 def test_tags_go_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from transformers import AutoModelForTokenClassification
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from fairseq import checkpoint_utils
+from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
 from support import batch, build, train_args, write_encoder
 from token_data import write_tags
 
@@ -13,8 +14,6 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import read_columns
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
-from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.evaluation.trained import load
 
 
@@ -80,53 +79,25 @@ def test_a_checkpoint_has_its_tags_and_needs_no_training_data(tmp_path: Path) ->
     assert trained.task.tags == tags and len(trained.task.dataset("valid")) == 8
 
 
-def wordpiece_of(words: list[str], folder: Path) -> HFTokenizer:
-    """Of all characters and the 300 most frequent starts, so that most words are several tokens."""
-    pieces = sorted({c for word in words for c in word.lower()})
-    starts = sorted({word.lower()[:3] for word in words[:2000]})[:300]
-    tokens = [*pieces, *(f"##{c}" for c in pieces), *(s for s in starts if len(s) > 1)]
-    write_encoder(folder, tokens)
-    return HFTokenizer(folder)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [("NCBI-disease-IOB/devel.tsv", "gpt2"), ("NCBI-disease-IOB/devel.tsv", "wordpiece")],
-)
-def test_every_tag_of_the_real_files_survives_the_tokens(
-    shared_data: Path, tmp_path: Path, name: str, kind: str
-) -> None:
+def test_every_tag_of_a_real_file_survives_the_tokens(shared_data: Path) -> None:
     """Words are cut out of the rows at the first tokens' places and decoded: all of them, with their tags."""
-    path = shared_data / "ner" / name
+    path = shared_data / "ner" / "NCBI-disease-IOB" / "devel.tsv"
     sentences = read_columns(path)
     lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     lines = [line for line in lines if line[0] != "-DOCSTART-"]
     bpe = shared_data / "gpt2_bpe"
-    tokenizer: TokenToIds = (
-        Gpt2Tokenizer(bpe / "encoder.json", bpe / "vocab.bpe", bpe / "dict.txt")
-        if kind == "gpt2"
-        else wordpiece_of([line[0] for line in lines], tmp_path / "wordpiece")
-    )
+    tokenizer = Gpt2Tokenizer(bpe / "encoder.json", bpe / "vocab.bpe", bpe / "dict.txt")
     tags = sorted({tag for sentence in sentences for tag in sentence.tags or ()})
     dataset = TagsDataset(
         sentences, tokenised(sentences, tokenizer, 2048), {tag: k for k, tag in enumerate(tags)}, 1, None
     )
-    text_of = decoder(tokenizer)
+    engine = get_encoder(str(bpe / "encoder.json"), str(bpe / "vocab.bpe"))
     found = []
     for number in range(len(dataset)):
         item = dataset[number]
         places = [*item["first"].tolist(), len(item["tokens"]) - 1]
         for begin, end, tag in zip(places, places[1:], item["target"].tolist()):
-            found.append([text_of(item["tokens"][begin:end].tolist()), tags[tag]])
-    expected = [[word if kind == "gpt2" else word.lower(), tag] for word, tag in lines]
-    assert found == expected and len(found) > 20000
-
-
-def decoder(tokenizer: TokenToIds):  # type: ignore[no-untyped-def]  # of ids to the text of a word
-    if tokenizer.kind == "hf":
-        pieces = tokenizer.dictionary_pieces()
-        return lambda ids: "".join(pieces[i].text for i in ids)
-    from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
-
-    engine = get_encoder(str(tokenizer.files["encoder_json"]), str(tokenizer.files["vocab_bpe"]))
-    return lambda ids: engine.decode([int(tokenizer.dictionary[i]) for i in ids]).strip(" ")
+            ids = item["tokens"][begin:end].tolist()
+            text = engine.decode([int(tokenizer.dictionary[i]) for i in ids]).strip(" ")
+            found.append([text, tags[tag]])
+    assert found == lines and len(found) > 20000
