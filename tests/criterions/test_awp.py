@@ -27,10 +27,8 @@ from fairseq_adv.perturbation import weights as of_weights
 
 GAMMA, RHO = 0.1, 0.5
 WORDS = {"awp": ["--awp-gamma", str(GAMMA)], "sam": ["--sam-rho", str(RHO)]}
-SKIP = ["--awp-skip", "norm,embed"]
 HALF = [FP16, "--fp16-init-scale", "4"]
 BOTH = pytest.mark.parametrize("method", WORDS)
-Sample = dict[str, Any]
 
 
 def built(data: Path, method: str, *words: str, **more: Any) -> SimpleNamespace:

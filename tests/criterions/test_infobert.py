@@ -28,8 +28,6 @@ from criterions.restated import (
 from criterions.restatements import BOUNDS
 from fairseq_adv.criterions import information
 
-RANDOM = ["--dropout", "0.3", "--attention-dropout", "0.3"]
-
 
 def infobert(data: Path, *words: str, method: str = "infobert") -> SimpleNamespace:
     return build(train_args(data, None, method, *words))

@@ -61,155 +61,58 @@ def in_roberta_s_attention(state: State, canary: Path) -> None:
     vars(state["cfg"]["model"])["encoder_xformers_att_config"] = code(canary)
 
 
-def in_old_args(state: State, canary: Path) -> None:
-    options = {**vars(state["cfg"]["model"]), "arch": "fconv_lm", "decoder_layers": code(canary)}
-    state["args"], state["cfg"] = Namespace(**options), None
-
-
-def in_old_args_beside_a_clean_cfg(state: State, canary: Path) -> None:
-    options = {**vars(state["cfg"]["model"]), "arch": "fconv_lm", "decoder_layers": code(canary)}
-    state["args"] = Namespace(**options)
-
-
-def in_a_task(state: State, canary: Path) -> None:
-    data = state["cfg"]["task"]["data"]
-    state["cfg"]["task"] = Namespace(
-        _name="multilingual_translation", data=data, lang_pairs="a-b", left_pad_source=code(canary)
-    )
-
-
-def by_interpolation(state: State, canary: Path) -> None:
-    state["cfg"]["common"]["tensorboard_logdir"] = code(canary)
-    state["cfg"]["model"] = OmegaConf.create(
-        {"_name": "fconv_lm", "decoder_layers": "${common.tensorboard_logdir}"}
-    )
-
-
-def a_reference_to_the_environment(state: State, canary: Path) -> None:
-    """Not where fairseq evaluates anything, so only the rule on references refuses it."""
-    state["cfg"]["common"]["tensorboard_logdir"] = "${env:HOME}"
-
-
-def in_a_config_of_omegaconf(state: State, canary: Path) -> None:
-    state["cfg"] = OmegaConf.create(
-        {**{part: dict(vars(v)) if isinstance(v, Namespace) else v for part, v in state["cfg"].items()},
-         "model": {"_name": "fconv_lm", "decoder_layers": code(canary)}}
-    )  # fmt: skip
-
-
-def in_a_namespace_in_a_list(state: State, canary: Path) -> None:
-    inner = Namespace(_name="wav2vec2", conv_feature_layers=code(canary))
-    state["cfg"]["model"] = Namespace(_name="wav2vec_ctc", w2v_path="x", w2v_args=[inner])
-
-
-def in_a_node(state: State, canary: Path) -> None:
-    vars(state["cfg"]["model"])["encoder_xformers_att_config"] = AnyNode(code(canary))
-
-
-def in_a_node_of_a_dict(state: State, canary: Path) -> None:
-    model = {**vars(state["cfg"]["model"]), "encoder_xformers_att_config": StringNode(code(canary))}
-    state["cfg"]["model"] = model
-
-
-def a_node_as_the_name(state: State, canary: Path) -> None:
-    vars(state["cfg"]["model"]).pop("encoder_xformers_att_config", None)
-    state["cfg"]["model"] = {
-        StringNode("encoder_xformers_att_config"): code(canary),
-        **vars(state["cfg"]["model"]),
-    }
-
-
-def in_a_configuration_of_fairseq(state: State, canary: Path) -> None:
-    in_roberta_s_attention(state, canary)
-    state["cfg"] = FairseqConfig(**{part: state["cfg"][part] for part in ("task", "model", "criterion")})
-
-
-def in_a_meter(state: State, canary: Path) -> None:
-    meter = SumMeter()
-    options = {**vars(state["cfg"]["model"]), "encoder_xformers_att_config": code(canary)}
-    vars(meter).update(options)
-    state["args"] = meter
-
-
-def in_yaml(state: State, canary: Path) -> None:
-    in_roberta_s_attention(state, canary)
-    parts = {part: dict(vars(v)) if isinstance(v, Namespace) else v for part, v in state["cfg"].items()}
-    state["cfg"] = OmegaConf.to_yaml(OmegaConf.create(parts))
-
-
 def a_path_as_a_name(state: State, canary: Path) -> None:
     """hydra reads `bpe=NAME` from the file NAME.yaml."""
     (canary.parent / "group.yaml").write_text("bpe: x\n", encoding="utf-8")
     place = os.path.relpath(canary.parent / "group", Path(fairseq.__file__).parent / "config" / "bpe")
-    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "bpe": place})
+    state["args"] = Namespace(**{**model(state), "bpe": place})
 
 
-def a_name_that_hydra_interprets(state: State, canary: Path) -> None:
-    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "tokenizer": "{a: 1}"})
+def in_a_meter(state: State, canary: Path) -> None:
+    state["args"] = SumMeter()
+    vars(state["args"]).update(model(state), encoder_xformers_att_config=code(canary))
 
 
-def args_of_a_wrong_kind(state: State, canary: Path) -> None:
-    state["args"] = Namespace(**{**vars(state["cfg"]["model"]), "lr": "a b", "log_interval": "}"})
+def plain(state: State, **parts: Any) -> Any:
+    """The configuration without namespaces, with other parts."""
+    cfg = {part: dict(vars(v)) if isinstance(v, Namespace) else v for part, v in state["cfg"].items()}
+    return OmegaConf.create({**cfg, **parts})
 
 
-def shared_lists(state: State, canary: Path) -> None:
-    """A few hundred bytes that are 2 ** 40 values."""
-    shared: Any = []
-    for _ in range(40):
-        shared = [shared, shared]
-    vars(state["cfg"]["model"])["w2v_args"] = shared
+def shared(depth: int) -> Any:
+    """A few hundred bytes that are 2 ** depth values."""
+    return [shared_part := shared(depth - 1), shared_part] if depth else []
 
 
-def a_name_that_is_none(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name=["roberta"])
+def model(state: State) -> dict[str, Any]:
+    return dict(vars(state["cfg"]["model"]))
 
 
-def an_unknown_task(state: State, canary: Path) -> None:
-    state["cfg"]["task"]["_name"] = "exec"
+def _cfg(**parts: Callable[[State, Path], Any]) -> Any:
+    """Other parts of the configuration."""
+    return lambda state, canary: state["cfg"].update({n: part(state, canary) for n, part in parts.items()})
 
 
-def an_unknown_architecture(state: State, canary: Path) -> None:
-    vars(state["cfg"]["model"]).update(_name="os.system", arch="os.system")
+def _args(**options: Any) -> Any:
+    """The options as fairseq kept them before 0.10; a function is called with the canary."""
 
-
-def a_task_that_reads_yaml(state: State, canary: Path) -> None:
-    state["cfg"]["task"] = Namespace(_name="speech_to_text", data=".", config_yaml="config.yaml")
-
-
-def a_model_that_reads_pickles(state: State, canary: Path) -> None:
-    state["cfg"]["model"] = Namespace(_name="xm_transformer", load_pretrained_decoder_from="x.pt")
-
-
-def _sizes(**sizes: Any) -> Any:
     def change(state: State, canary: Path) -> None:
-        vars(state["cfg"]["model"]).update(sizes)
+        given = {name: value(canary) if callable(value) else value for name, value in options.items()}
+        state["args"] = Namespace(**{**model(state), **given})
 
     return change
 
 
-def a_criterion_that_imports(state: State, canary: Path) -> None:
-    state["cfg"]["criterion"] = Namespace(_name="ctc", wer_args="('a', 'b', 1, 1)")
+def _in_att_config(kind: Callable[[str], Any]) -> Any:
+    return _cfg(model=lambda s, c: Namespace(**{**model(s), "encoder_xformers_att_config": kind(code(c))}))
 
 
-def another_task_under_fairseq_s_other_name(state: State, canary: Path) -> None:
-    """setup_task prefers `task` to `_name`."""
-    state["cfg"]["task"].update(task="speech_to_text", config_yaml="config.yaml")
+def _sizes(**sizes: Any) -> Any:
+    return lambda state, canary: vars(state["cfg"]["model"]).update(sizes)
 
 
-def another_criterion_under_fairseq_s_other_name(state: State, canary: Path) -> None:
-    state["cfg"]["criterion"] = Namespace(_name="standard", criterion="ctc", wer_args="('a', 'b', 1, 1)")
-
-
-def a_tokenizer_from_elsewhere(state: State, canary: Path) -> None:
-    """from_pretrained would fetch it, as it would s3:// with the user's own password."""
-    state["cfg"]["bpe"] = {"_name": "gpt2", "gpt2_encoder_json": " https://example.com/encoder.json"}
-
-
-def a_tokenizer_from_elsewhere_in_old_args(state: State, canary: Path) -> None:
-    options = {**vars(state["cfg"]["model"]), "bpe": "sentencepiece", "sentencepiece_model": "s3://bucket/x"}
-    state["args"] = Namespace(**options)
-
-
+OLD = _args(arch="fconv_lm", decoder_layers=code)
+CTC = "('a', 'b', 1, 1)"
 RUN_CODE = {
     "fconv_lm": _model("fconv_lm", "decoder_layers"),
     "fconv encoder": _model("fconv", "encoder_layers"),
@@ -226,28 +129,60 @@ RUN_CODE = {
     "optimizer": _added("optimizer", "adam_betas"),
     "pipelines": _added("distributed_training", "pipeline_balance"),
     **{name: _model("fconv_lm", "decoder_layers", expression) for name, expression in EXPRESSIONS.items()},
-    **{
-        change.__name__.replace("_", " "): change
-        for change in (
-            in_roberta_s_attention, in_old_args, in_old_args_beside_a_clean_cfg, in_a_task, by_interpolation,
-            a_reference_to_the_environment,
-            in_a_config_of_omegaconf, in_a_namespace_in_a_list, in_a_node, in_a_node_of_a_dict,
-            a_node_as_the_name, in_a_configuration_of_fairseq, in_a_meter, in_yaml, a_path_as_a_name,
-            a_name_that_hydra_interprets, args_of_a_wrong_kind, shared_lists,
-            a_tokenizer_from_elsewhere, a_tokenizer_from_elsewhere_in_old_args,
-        )
-    },
+    "in roberta s attention": in_roberta_s_attention,
+    "in old args": lambda state, canary: (OLD(state, canary), state.update(cfg=None)),
+    "in old args beside a clean cfg": OLD,
+    "in a task": _cfg(task=lambda s, c: Namespace(
+        _name="multilingual_translation", data=s["cfg"]["task"]["data"], lang_pairs="a-b",
+        left_pad_source=code(c))),
+    "by interpolation": lambda state, canary: (
+        state["cfg"]["common"].update(tensorboard_logdir=code(canary)),
+        state["cfg"].update(model=OmegaConf.create(
+            {"_name": "fconv_lm", "decoder_layers": "${common.tensorboard_logdir}"}))),
+    # Not where fairseq evaluates anything, so only the rule on references refuses it.
+    "a reference to the environment": lambda state, canary: state["cfg"]["common"].update(
+        tensorboard_logdir="${env:HOME}"),
+    "in a config of omegaconf": lambda state, canary: state.update(
+        cfg=plain(state, model={"_name": "fconv_lm", "decoder_layers": code(canary)})),
+    "in a namespace in a list": _cfg(model=lambda s, c: Namespace(
+        _name="wav2vec_ctc", w2v_path="x",
+        w2v_args=[Namespace(_name="wav2vec2", conv_feature_layers=code(c))])),
+    "in a node": _in_att_config(AnyNode),
+    "in a node of a dict": _cfg(
+        model=lambda s, c: {**model(s), "encoder_xformers_att_config": StringNode(code(c))}),
+    "a node as the name": _cfg(model=lambda s, c: {
+        StringNode("encoder_xformers_att_config"): code(c),
+        **{n: v for n, v in model(s).items() if n != "encoder_xformers_att_config"}}),
+    "in a configuration of fairseq": lambda state, canary: (
+        in_roberta_s_attention(state, canary),
+        state.update(cfg=FairseqConfig(**{p: state["cfg"][p] for p in ("task", "model", "criterion")}))),
+    "in a meter": in_a_meter,
+    "in yaml": lambda state, canary: (
+        in_roberta_s_attention(state, canary), state.update(cfg=OmegaConf.to_yaml(plain(state)))),
+    "a path as a name": a_path_as_a_name,
+    "a name that hydra interprets": _args(tokenizer="{a: 1}"),
+    "args of a wrong kind": _args(lr="a b", log_interval="}"),
+    "shared lists": _sizes(w2v_args=shared(40)),
+    # from_pretrained would fetch them, as it would s3:// with the user's own password.
+    "a tokenizer from elsewhere": _cfg(
+        bpe=lambda s, c: {"_name": "gpt2", "gpt2_encoder_json": " https://example.com/encoder.json"}),
+    "a tokenizer from elsewhere in old args": _args(bpe="sentencepiece", sentencepiece_model="s3://bucket/x"),
 }  # fmt: skip
 """Refused whenever a checkpoint is read."""
 BUILD = {
     "layers in words": _sizes(encoder_layers="1000000000"),
-    **{
-        change.__name__.replace("_", " "): change
-        for change in (
-            another_task_under_fairseq_s_other_name, another_criterion_under_fairseq_s_other_name,
-            a_name_that_is_none, an_unknown_task, an_unknown_architecture, a_task_that_reads_yaml,
-            a_model_that_reads_pickles, a_criterion_that_imports,
-        )
-    },
+    # setup_task prefers `task` to `_name`.
+    "another task under fairseq s other name": lambda state, canary: state["cfg"]["task"].update(
+        task="speech_to_text", config_yaml="config.yaml"),
+    "another criterion under fairseq s other name": _cfg(
+        criterion=lambda s, c: Namespace(_name="standard", criterion="ctc", wer_args=CTC)),
+    "a name that is none": _cfg(model=lambda s, c: Namespace(_name=["roberta"])),
+    "an unknown task": lambda state, canary: state["cfg"]["task"].update(_name="exec"),
+    "an unknown architecture": _sizes(_name="os.system", arch="os.system"),
+    "a task that reads yaml": _cfg(
+        task=lambda s, c: Namespace(_name="speech_to_text", data=".", config_yaml="config.yaml")),
+    "a model that reads pickles": _cfg(
+        model=lambda s, c: Namespace(_name="xm_transformer", load_pretrained_decoder_from="x.pt")),
+    "a criterion that imports": _cfg(criterion=lambda s, c: Namespace(_name="ctc", wer_args=CTC)),
 }  # fmt: skip
 """Refused before a model is built from it."""

@@ -9,7 +9,7 @@ import io
 import itertools
 import pickle
 import pydoc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -59,38 +59,6 @@ def carrier(kind: Any, option: str) -> Any:
     return made
 
 
-def _in_cfg(carried: Any, option: str) -> State:
-    return {"cfg": carried}
-
-
-def _as_a_part(carried: Any, option: str) -> State:
-    return {"cfg": {"model": carried}}
-
-
-def _as_an_option(carried: Any, option: str) -> State:
-    return {"cfg": {"model": {option: carried}}}
-
-
-def _in_a_list(carried: Any, option: str) -> State:
-    return {"cfg": {"model": {"w2v_args": [{option: carried}]}}}
-
-
-def _in_a_namespace(carried: Any, option: str) -> State:
-    return {"cfg": {"model": argparse.Namespace(**{option: carried})}}
-
-
-def _as_args(carried: Any, option: str) -> State:
-    return {"args": carried}
-
-
-def _in_args(carried: Any, option: str) -> State:
-    return {"args": argparse.Namespace(**{option: carried})}
-
-
-def _below_args(carried: Any, option: str) -> State:
-    return {"args": argparse.Namespace(encoder=argparse.Namespace(**{option: carried}))}
-
-
 def _in_a_container(carried: Any, option: str) -> State:
     container = OmegaConf.create({"model": {}})
     container.__dict__["_content"]["model"].__dict__["_content"] = {option: carried}
@@ -110,14 +78,22 @@ def _as_a_name(carried: Any, option: str) -> State:
     return {}
 
 
-def _as_everything(carried: Any, option: str) -> State:
-    return carried  # type: ignore[no-any-return]
-
-
-PLACES = (
-    _in_cfg, _as_a_part, _as_an_option, _in_a_list, _in_a_namespace, _as_args, _in_args, _below_args,
-    _in_a_container, _in_a_node, _as_a_name, _as_everything,
-)  # fmt: skip
+PLACES: dict[str, Callable[[Any, str], Any]] = {
+    "in cfg": lambda carried, option: {"cfg": carried},
+    "as a part": lambda carried, option: {"cfg": {"model": carried}},
+    "as an option": lambda carried, option: {"cfg": {"model": {option: carried}}},
+    "in a list": lambda carried, option: {"cfg": {"model": {"w2v_args": [{option: carried}]}}},
+    "in a namespace": lambda carried, option: {"cfg": {"model": argparse.Namespace(**{option: carried})}},
+    "as args": lambda carried, option: {"args": carried},
+    "in args": lambda carried, option: {"args": argparse.Namespace(**{option: carried})},
+    "below args": lambda carried, option: {
+        "args": argparse.Namespace(encoder=argparse.Namespace(**{option: carried}))
+    },
+    "in a container": _in_a_container,
+    "in a node": _in_a_node,
+    "as a name": _as_a_name,
+    "as everything": lambda carried, option: carried,
+}
 
 
 def arrives(state: Any) -> bool:
@@ -147,9 +123,9 @@ def _is_evaluated(part: Any) -> bool:
 
 
 def vehicles(options: Iterator[str]) -> Iterator[tuple[str, State]]:
-    for (name, kind), place in itertools.product(classes().items(), PLACES):
+    for (name, kind), (where, place) in itertools.product(classes().items(), PLACES.items()):
         option = next(options)
-        yield f"{name} {place.__name__} {option}", place(carrier(kind, option), option)
+        yield f"{name} {where} {option}", place(carrier(kind, option), option)
 
 
 def test_nothing_carries_a_payload() -> None:
