@@ -45,8 +45,8 @@ GROUPS = {
 VERBS = {
     "prepare classification": ("texts with classes or numbers: csv, tsv, jsonl, parquet, …", "prepare"),
     "prepare nli": ("premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI", "prepare"),
-    "prepare choices": ("multiple choice: your own jsonl, SWAG, HellaSWAG, for arc_retrieval", "prepare"),
-    "prepare glue": ("GLUE tasks, for sentence_prediction and text_classification", "prepare"),
+    "prepare choices": ("multiple choice: your own jsonl, SWAG, HellaSWAG", "prepare"),
+    "prepare glue": ("GLUE tasks", "prepare"),
     "prepare qnli-ranking": ("GLUE's QNLI, as questions with two sentences each", "prepare"),
     "prepare wsc": ("SuperGLUE's WSC or GLUE's WNLI, with candidates", "prepare"),
     "corpus": ("tokenise raw text into shards for masked_lm", "corpus"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 from fairseq_adv.data.workspace import Prepared
 
 CLASSIFICATION = """\
-Tokenises and binarises texts, or pairs of texts, with classes or numbers, for text_classification.
+Tokenises and binarises texts, or pairs of texts, with classes or numbers.
 
 TRAIN, --valid and --test are csv, tsv, txt, jsonl or parquet files, recognised by their names; all but the
 last may be compressed (.csv.gz). Cells are separated by commas, semicolons or tabs, whichever fits. In a .txt
@@ -99,7 +99,7 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
 
 
 NLI = """\
-Tokenises and binarises natural language inference data for text_classification.
+Tokenises and binarises natural language inference data.
 
 FOLDER has files with train, dev and test in their names, as the data sets are distributed: SNLI, MultiNLI
 (multinli_1.0_dev_matched.jsonl, …), SciTail (tsv_format or snli_format), or ANLI's folders R1, R2 and R3.
@@ -131,7 +131,7 @@ def nli(args: argparse.Namespace) -> None:
 
 
 CHOICES = """\
-Converts multiple-choice data to the layout that --task arc_retrieval reads.
+Converts multiple-choice data to the layout of ARC.
 
 Name each FILE after its split (hellaswag_train.jsonl, val.csv), or pass SPLIT=FILE, such as
 train=questions.jsonl. Supported are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, and your own:
@@ -166,7 +166,7 @@ def choices(args: argparse.Namespace) -> None:
 
 
 GLUE = """\
-Tokenises and binarises a GLUE task for fairseq's sentence_prediction task.
+Tokenises and binarises a GLUE task.
 
 Examples:
   fairseq-adv prepare glue glue_data RTE RTE-bin --encoder my_encoder
@@ -217,7 +217,7 @@ def glue(args: argparse.Namespace) -> None:
 
 
 QNLI_RANKING = """\
-Turns GLUE's QNLI into questions with two sentences each, for --task qnli_ranking.
+Turns GLUE's QNLI into questions with two sentences each.
 
 The right choice is the sentence that entails the answer. For most questions QNLI has one such sentence and
 one other. OUT gets:

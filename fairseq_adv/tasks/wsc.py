@@ -7,6 +7,7 @@ sentences.
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from omegaconf import MISSING
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.choices.recognise import first_row
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.split_files import find_split_file
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.data.wsc.noun_phrases import with_candidates
@@ -162,8 +164,10 @@ def _is_wsc(folder: Path) -> bool:
 
 
 def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
-    with find_split(folders[0], split).open("rb") as file:
-        return [sum(1 for line in file if line.strip())]
+    with suppress(DataError):  # none, or several
+        path = find_split_file(folders[0], split, (".jsonl",))
+        return [sum(1 for line in path.read_bytes().splitlines() if line.strip())]
+    return None
 
 
 describe_task(

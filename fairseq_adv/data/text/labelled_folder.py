@@ -1,5 +1,5 @@
-"""Writes and checks the folder that ``sentence_prediction`` and ``text_classification`` read: ``input0``,
-optionally ``input1``, ``label``, and the tokenizer.
+"""Writes and checks the folder of labelled texts: ``input0``, optionally ``input1``, ``label``, and the
+tokenizer.
 
 fairseq reads it without checks. A truncated file causes an error deep in numpy, or wrong rows. A split
 without an index of labels has no labels, which only shows in the first update.
@@ -132,7 +132,7 @@ def class_names(dictionary: Dictionary) -> List[str]:
 def known_labels(cfg: Any) -> List[str]:
     """The names of a checkpoint's classes in the model's order; empty if they are unknown, or there are none.
 
-    ``text_classification`` stores them in the checkpoint; otherwise they come from the training data, if it
+    Our task stores them in the checkpoint; with fairseq's own they come from the training data, if it
     still exists.
     """
     names = getattr(cfg.task, "class_names", None)

@@ -52,7 +52,7 @@ def load(
 
     The tokenizer is read from ``tokenizer_dir``, else from ``tokenizer/`` next to the checkpoint, else from
     that of the data folder named in the checkpoint. The class names are in the checkpoint
-    (``text_classification``) or in that data folder. An ensemble predicts the mean of its members'
+    or in that data folder. An ensemble predicts the mean of its members'
     log-probabilities, or of their numbers.
 
     A single model's probabilities are those at the temperature stored beside its checkpoint by ``fairseq-adv

@@ -133,7 +133,7 @@ class Answers(Protocol):
 
 
 def predictions_at_tokens(trained: Trained, dataset: Any, progress: bool) -> Iterator[tuple[Sample, Tensor]]:
-    """The mini-batches of ``tagging`` or ``span_qa``, and the predictions for each."""
+    """The mini-batches of tags or spans, and the predictions for each."""
     names = [example.where for example in dataset.examples]
     for sample, predictions in trained.predictions(dataset, names, progress):
         if bool(predictions.isnan().any()):

@@ -53,7 +53,7 @@ class TagAnswers:
             lines.append(f"{line}{separator}{tag}\n" if tag else f"{line}\n")
         return {file: "".join(lines)}
 
-    def measured(self, task: str = "tagging") -> dict[str, float]:
+    def measured(self, task: str) -> dict[str, float]:
         """The scores of the entities, if the right tags are known."""
         report = self.report()
         return {} if report is None else report.scores()

@@ -60,7 +60,7 @@ class TextModel:
         Args:
             texts: texts, or pairs of texts as (first, second), but not a mixture; for a multiple-choice model
                 (question, choices), where a choice is a text or (text, document); for ``tagging`` lists of
-                words; for ``span_qa`` (question, context).
+                words; for spans (question, context).
             batch_size: most texts per mini-batch; ``None``: as passed to ``load``, else 16384 tokens (1024 on
                 a CPU).
 
@@ -87,7 +87,7 @@ class TextModel:
         """Like :meth:`predict`, but returns arrays; ``None`` if there are no texts.
 
         Args:
-            texts: as there, but not for ``tagging`` or ``span_qa``.
+            texts: as there, but not for tags or spans.
             how: sizes of the mini-batches; ``None``: as passed to ``load``.
             progress: show a progress bar for each model.
         """

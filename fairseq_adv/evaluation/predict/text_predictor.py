@@ -1,4 +1,4 @@
-"""Classes or numbers for texts and pairs of texts: ``sentence_prediction`` and ``text_classification``."""
+"""Classes or numbers for texts and pairs of texts."""
 
 from __future__ import annotations
 
