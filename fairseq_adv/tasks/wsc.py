@@ -166,7 +166,8 @@ def _is_wsc(folder: Path) -> bool:
 def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
     with suppress(DataError):  # none, or several
         path = find_split_file(folders[0], split, (".jsonl",))
-        return [sum(1 for line in path.read_bytes().splitlines() if line.strip())]
+        with path.open("rb") as file:
+            return [sum(1 for line in file if line.strip())]
     return None
 
 
