@@ -81,19 +81,6 @@ def test_inductors_code_gives_the_same_update(folders: dict[str, Path], words: l
 
 
 @pytest.mark.slow
-def test_dropout_adds_no_graphs(folders: dict[str, Path]) -> None:
-    """Kept masks would replace methods within the layers in each pass, which compiles them again."""
-    words, found = [*OPTIONS["freelb"], *DESCENT, "--compile"], []
-    for more in ([], DROPOUT):
-        run = run_of(folders, "classes", "freelb", *words, *more)
-        before = graphs()
-        updates(run)
-        found.append(graphs() - before)
-        torch._dynamo.reset()
-    assert found[0] == found[1] > 0
-
-
-@pytest.mark.slow
 def test_other_lengths_and_validation_compile_nothing_more(folders: dict[str, Path]) -> None:
     run = compare(folders, "classes", "freelb", *DROPOUT)
     before = graphs()

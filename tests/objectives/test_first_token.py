@@ -139,9 +139,13 @@ def test_features_are_those_of_the_first_token_in_training_only(folders: dict[st
     with last_layer_at_first_token(model):
         evaluated, _ = model.encoder.extract_features(tokens)
     assert evaluated.shape == whole.shape
-    checkpoint_wrapper(model.train().encoder.sentence_encoder.layers[-1])
-    with last_layer_at_first_token(model):  # whose activations are computed again
-        assert model.encoder.extract_features(tokens)[0].shape == whole.shape
+
+
+def test_re_computed_activations_keep_the_whole_layer(folders: dict[str, Path]) -> None:
+    model = side(folders, "text_classification", "standard").model
+    checkpoint_wrapper(model.encoder.sentence_encoder.layers[-1])
+    with last_layer_at_first_token(model):
+        assert model.encoder.extract_features(torch.tensor([[0, 5, 2]]))[0].shape == (1, 3, 16)
 
 
 def test_an_error_leaves_the_layer_as_it_was(folders: dict[str, Path]) -> None:
