@@ -86,7 +86,10 @@ def _write(prefix: Path, rows: list[list[int]], vocabulary: int) -> None:
     builder.finalize(f"{prefix}.idx")
 
 
-def write_encoder(folder: Path, words: Sequence[str] = (*VOCABULARY, *"qa:_?.", "he", "it")) -> Path:
+ENCODER_WORDS = (*VOCABULARY, *"qa:_?.", "he", "it")
+
+
+def write_encoder(folder: Path, words: Sequence[str] = ENCODER_WORDS) -> Path:
     """The files of a BERT's tokenizer of these words, as they are kept beside data.
 
     A word's id in fairseq's dictionary is 4 + its place among ``words``.
@@ -104,6 +107,12 @@ def write_encoder(folder: Path, words: Sequence[str] = (*VOCABULARY, *"qa:_?.", 
     }  # fmt: skip
     (folder / "hf_vocabulary.json").write_text(json.dumps(about))
     return folder
+
+
+def word_of(dictionary: Dictionary, number: int) -> str:
+    """The word of an id, in the dictionary of a tokenizer that :func:`write_encoder` wrote."""
+    symbol = str(dictionary[number])  # the encoder's row
+    return ENCODER_WORDS[int(symbol) - 5] if symbol.isdigit() else symbol
 
 
 def _words(rng: np.random.Generator, least: int, most: int) -> list[str]:

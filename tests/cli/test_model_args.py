@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from support import CommandMain, write_encoder, write_task
+from support import CommandMain, write_task
 
 from fairseq_adv.cli.encoder_folder import model_args
 
@@ -45,7 +45,8 @@ def test_nothing_else_is(text: str | None, message: str, tmp_path: Path) -> None
 
 def test_no_code_of_an_encoder_s_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = write_task(tmp_path / "data")
-    encoder = write_encoder(tmp_path / "encoder")
+    encoder = tmp_path / "encoder"
+    encoder.mkdir()
     shutil.copy(data / "input0" / "dict.txt", encoder / "dict.txt")
     (encoder / "model.pt").write_bytes(b"x")
     (encoder / "evil").mkdir()

@@ -371,11 +371,8 @@ def test_the_rows_of_each_kind_of_data_are_counted(encoder: Path, tmp_path: Path
     if kind in ("classes", "corpus"):  # as fairseq-preprocess writes a second --trainpref
         for path in [*folders[0].rglob("train.bin"), *folders[0].rglob("train.idx")]:
             shutil.copy(path, path.with_stem("train1"))
-    start = write_encoder(tmp_path / "encoder")
-    shutil.copy(encoder / "model.pt", start)
-    (start / "model_args.txt").write_text(SIZES.replace("16 --act", "32 --act"))
-    if kind == "classes":
-        start = encoder
+    start = encoder if kind == "classes" else None  # others have their tokenizer beside their rows
+    own += [] if kind == "classes" else SIZES.replace("16 --act", "32 --act").split()
     where = ":".join(map(str, folders))
     words = words_of(where, start, "--batch-size", "4", *own, *QUICK, "--no-save")
     words += ["--save-dir", str(tmp_path / "unused"), "--log-file", str(tmp_path / "log")]
@@ -801,16 +798,16 @@ def test_the_updates_of_spans_are_counted_by_windows(tmp_path: Path) -> None:
 
 
 def test_other_words_of_the_tokenizer_are_refused_or_also_those_of_predict(tmp_path: Path) -> None:
-    """The words of the data are numbered by the encoder's dict.txt, of which the run has a copy."""
+    """The words of the data are numbered by the encoder's tokenizer.json, of which the run has a copy."""
     data, save = write_tags(tmp_path / "tags", train=11), tmp_path / "out"
-    words, kept = write_encoder(tmp_path / "encoder") / "dict.txt", save / "tokenizer" / "dict.txt"
+    words, kept = (folder / "tokenizer.json" for folder in (tmp_path / "encoder", save / "tokenizer"))
+    write_encoder(words.parent)
     sizes = SIZES.replace("--max-positions 16", "--max-positions 24").split()
     given = [data, "--tokenizer-dir", str(words.parent), *sizes, "--save-dir", str(save), *QUICK]
     done = verb(*given, "--max-epoch", "1")
     assert done.returncode == 0, done.stderr[-2000:]
     before = words.read_text()
-    first, second, *others = before.splitlines(keepends=True)
-    words.write_text("".join([second, first, *others]))
+    words.write_text(before.replace('"w1"', '"w"').replace('"w2"', '"w1"').replace('"w"', '"w2"'))
     refused = verb(*given, "--max-epoch", "2")
     assert refused.returncode == 2 and kept.read_text() == before
     assert (

@@ -16,6 +16,7 @@ from support import (
     batch,
     build,
     train_args,
+    word_of,
     write_encoder,
     write_json_lines,
     write_questions,
@@ -39,7 +40,7 @@ ROW = {
 
 def rows_of(run: SimpleNamespace) -> list[str]:
     tokens = batch(run, [0])["net_input"]["src_tokens"]
-    return [" ".join(run.task.dictionary[int(t)] for t in row if t != 1) for row in tokens]
+    return [" ".join(word_of(run.task.dictionary, int(t)) for t in row if t != 1) for row in tokens]
 
 
 def setup_task_of(folder: Path, *extra: str) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from fairseq import checkpoint_utils
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
-from support import batch, build, train_args, write_encoder
+from support import batch, build, train_args, word_of, write_encoder
 from token_data import write_tags
 
 from fairseq_adv.data.errors import DataError
@@ -31,7 +31,7 @@ def test_a_row_and_the_places_of_its_words(tmp_path: Path) -> None:
     run = build(train_args(folder_with(tmp_path, text), None, "standard", "--no-shuffle", task="tagging"))
     sample = batch(run, [0, 1])
     dictionary = run.task.dictionary
-    rows = [[dictionary[int(t)] for t in row] for row in sample["net_input"]["src_tokens"]]
+    rows = [[word_of(dictionary, int(t)) for t in row] for row in sample["net_input"]["src_tokens"]]
     assert rows == [
         ["<s>", "w1", "_", "w2", "<unk>", "w3", "</s>"], ["<s>", "w4", "</s>", *["<pad>"] * 4],
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hf_encoders import save_tokenizer
-from support import batch, build, train_args, write_encoder, write_json_lines
+from support import batch, build, train_args, word_of, write_encoder, write_json_lines
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
@@ -36,7 +36,7 @@ def rows_of(run: SimpleNamespace, items: list[int]) -> list[tuple[str, int, int]
         sample["net_input"]["src_tokens"], sample["span"], sample["sentence"], sample["column"]
     ):
         words = [
-            f"[{run.task.dictionary[int(t)]}]" if masked else run.task.dictionary[int(t)]
+            f"[{word_of(run.task.dictionary, int(t))}]" if masked else word_of(run.task.dictionary, int(t))
             for t, masked in zip(tokens, span)
             if t != 1
         ]

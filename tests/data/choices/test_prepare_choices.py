@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import batch, build, train_args, write_encoder, write_json_lines
+from support import batch, build, train_args, word_of, write_encoder, write_json_lines
 
 from fairseq_adv.data.choices.prepare_choices import prepare_choices
 from fairseq_adv.data.choices.questions import Choice, Question, read_questions
@@ -62,7 +62,7 @@ def test_what_the_task_reads(tmp_path: Path) -> None:
     extra = ["--tokenizer-dir", str(tmp_path / "encoder"), "--no-shuffle"]
     run = build(train_args(tmp_path / "out", None, "standard", *extra, task="arc_retrieval"))
     words = [
-        " ".join(run.task.dictionary[int(t)] for t in row if t != 1)
+        " ".join(word_of(run.task.dictionary, int(t)) for t in row if t != 1)
         for row in batch(run, [0, 1])["net_input"]["src_tokens"]
     ]
     assert words == [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support import write_encoder
+from support import word_of, write_encoder
 
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.choices.ranking_dataset import RankingDataset, epoch_indices
@@ -41,7 +41,7 @@ def dataset(
 
 
 def words(data: RankingDataset, tokenizer: TokenToIds, question: int = 0) -> list[str]:
-    return [" ".join(tokenizer.dictionary[int(t)] for t in row) for row in data[question]["rows"]]
+    return [" ".join(word_of(tokenizer.dictionary, int(t)) for t in row) for row in data[question]["rows"]]
 
 
 @pytest.mark.parametrize(

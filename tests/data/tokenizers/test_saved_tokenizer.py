@@ -55,8 +55,9 @@ def with_words(data: Path, words: Sequence[str]) -> Path:
     return data
 
 
-def test_data_of_other_words_than_the_models_are_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
+def test_data_of_other_words_than_the_models_are_refused(tmp_path: Path) -> None:
     """By the tokenizer beside the checkpoint; else by what it was trained on, if that still exists."""
+    tokenizer = tokenizer_for_encoder(small_bpe(tmp_path / "encoder"))
     sst2(tmp_path / "SST-2")
     data = tmp_path / "data"
     prepare(tmp_path, "SST-2", data, tokenizer, progress=False)
@@ -129,26 +130,24 @@ def test_data_that_were_made_before_tokenizers_were_kept_are_used_as_they_are(tm
         "made before tokenizer/ was stored with the data; --overwrite adds it"
     ]
     prepare(tmp_path, "SST-2", out, tokenizer, progress=False, overwrite=True)
-    assert (out / FOLDER / "vocab.txt").is_file()
+    assert (out / FOLDER / "tokenizer.json").is_file()
 
 
 def test_where_it_is_looked_for(tmp_path: Path) -> None:
-    places = {}
-    for place in ("named", "run", "data"):
-        folder = (
-            small_bpe(tmp_path / place) if place == "named" else small_wordpiece(tmp_path / place / FOLDER)
-        )
-        places[place] = folder / "dict.txt"
+    places = {name: tmp_path / name for name in ("named", "told")}
+    places.update({name: tmp_path / name / FOLDER for name in ("run", "data")})
+    for name, place in places.items():
+        (small_wordpiece if name in ("run", "data") else small_bpe)(place)
     checkpoint, data = tmp_path / "run" / "checkpoint_best.pt", f"{tmp_path}/data:{tmp_path}/other"
-    assert saved_tokenizer(checkpoint, data, tmp_path / "named").files["dictionary"] == places["named"]
-    assert saved_tokenizer(checkpoint, data).files["dictionary"] == places["run"]
-    moved = tmp_path / "moved" / "checkpoint_best.pt"
-    assert saved_tokenizer(moved, data).files["dictionary"] == places["data"]
-    told = small_bpe(tmp_path / "told")  # by the task
+    moved, told = tmp_path / "moved" / "checkpoint_best.pt", str(places["told"])  # by the task
+    for name, words in {
+        "named": (checkpoint, data, tmp_path / "named"), "run": (checkpoint, data), "data": (moved, data),
+    }.items():  # fmt: skip
+        assert saved_tokenizer(*words).folder == places[name]
     for known in (None, data):  # rather than one of data that were prepared for another encoder
-        assert saved_tokenizer(moved, known, None, str(told)).files["dictionary"] == told / "dict.txt"
-    assert saved_tokenizer(moved, str(told)).files["dictionary"] == told / "dict.txt"
-    assert saved_tokenizer(told / "model.pt", str(tmp_path)).files["dictionary"] == told / "dict.txt"
+        assert saved_tokenizer(moved, known, None, told).folder == places["told"]
+    assert saved_tokenizer(moved, told).folder == places["told"]
+    assert saved_tokenizer(places["told"] / "model.pt", str(tmp_path)).folder == places["told"]
     for lost in (str(tmp_path / "other"), None):
         with pytest.raises(DataError, match=r"no tokenizer next to it or its data .*--tokenizer-dir"):
             saved_tokenizer(moved, lost)
