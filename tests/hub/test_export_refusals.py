@@ -63,7 +63,7 @@ def without(name: str) -> Change:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (in_task(_name="translation"), "was trained with --task translation; .*: sentence_prediction, text"),
+        (in_task(_name="translation"), "was trained with --task translation; .*, sentence_prediction, text"),
         (in_task(_name=["x"]), r"was trained with --task \['x'\]"),
         (in_model(_name="fconv_lm", decoder_layers="[(8, 3)] * 2"), "its model is 'fconv_lm'"),
         (in_model(decoder_layers="__import__('os').getpid()"), "decoder_layers is .* not a literal"),

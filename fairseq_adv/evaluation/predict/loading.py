@@ -101,7 +101,7 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceCon
     ``cfg``, the checkpoint's configuration, is changed; ``data``: the folder it was trained on, if it moved.
     """
     name = cfg.task._name
-    _check_answers(path, name, OWN_DATA, "texts need")
+    _check_answers(path, name, OWN_DATA)
     task_class = TASK_REGISTRY[name]
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
@@ -141,7 +141,7 @@ def predictor_for_split(
     if is_prepared:
         check_prepared(data, is_regression, task)
         check_same_words(path, trained_on, data)
-    _check_answers(path, name, task, f"{task.name} needs")
+    _check_answers(path, name, task)
     if not is_prepared:
         return _tokenizer_task_predictor(path, cfg, how)
     with reported_as_data_error(path):
@@ -167,7 +167,7 @@ def _predictor_class(task: FairseqTask) -> Any:
     return task_record.load(record.predictor)
 
 
-def _check_answers(path: Path, name: Any, task: PredictionTask, needs: str) -> None:
+def _check_answers(path: Path, name: Any, task: PredictionTask) -> None:
     """Raises DataError if the models of the task with this name don't answer a value of ``--task``."""
 
     def answers(record: task_record.TaskRecord) -> bool:
@@ -176,8 +176,9 @@ def _check_answers(path: Path, name: Any, task: PredictionTask, needs: str) -> N
 
     record = task_record.record_named(name)
     if record is None or not answers(record):
+        what = "your own data" if task is OWN_DATA else task.name
         raise DataError(
-            f"{path}: was trained with --task {name}, but {needs} a model of "
+            f"{path}: was trained with --task {name}, but {what} needs a model of "
             f"{' or '.join(task_record.names_of_tasks(answers))}. Choose another checkpoint, or another "
             "--task here."
         )

@@ -233,7 +233,7 @@ def test_mistakes_are_told(pairs: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"a folder. Pass a checkpoint in it, such as .*/checkpoint_best.pt"):
         load(tmp_path)
     wsc = save(write_wsc(tmp_path / "wsc"), tmp_path / "w.pt", task="wsc")
-    with pytest.raises(DataError, match="was trained with --task wsc, but only models of"):
+    with pytest.raises(DataError, match="was trained with --task wsc, but your own data needs a model of"):
         load(wsc)
     shutil.copy(without_data(pairs, tmp_path), tmp_path / "alone.pt")
     shutil.rmtree(tmp_path / "tokenizer")
