@@ -134,7 +134,7 @@ _OF_TASKS = {
     _SEED: "seed",
 }
 _OF_MODELS = {
-    _COUNT: "encoder_attention_heads encoder_embed_dim encoder_ffn_embed_dim encoder_input_dim "
+    _COUNT: "encoder_attention_heads encoder_embed_dim encoder_ffn_embed_dim "
     "encoder_layers max_positions quant_noise_pq_block_size",
     _FROM_ZERO: "min_params_to_wrap",
     _OR_NONE: "ffn_blocks_to_remove mha_heads_to_keep",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from trained_films import train_films
 
 import fairseq_adv
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation import validate
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.trained import load
@@ -50,7 +48,7 @@ def probabilities(checkpoint: str, **options: str) -> Any:
     return np.array([list(answer.probabilities.values()) for answer in answers])
 
 
-def test_answers_to_texts(checkpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_to_texts(checkpoint: str) -> None:
     exact, near = probabilities(checkpoint), probabilities(checkpoint, precision="bf16")
     assert np.array_equal(exact, probabilities(checkpoint, precision="fp32"))
     assert 0 < np.abs(exact - near).max() < CLOSE
@@ -112,42 +110,24 @@ def test_scores_of_prepared_data_are_kept_apart(
     assert 0 < difference < CLOSE
 
 
-def test_the_scores_of_a_split(
-    checkpoint: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("verb", "more", "losses"),
+    [
+        ("validate", [], ["loss"]),
+        ("attack", ["--epsilon", "0.5", "--relative", "--steps", "3"], ["loss", "perturbed_loss"]),
+    ],
+)
+def test_losses(
+    verb: str, more: list[str], losses: list[str], checkpoint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """fairseq rounds a loss to three digits, so what is computed is looked at too."""
-    seen: list[set[torch.dtype]] = []
-
-    def watched(*args: Any) -> Any:
-        trained = load(*args)
-        seen.append(dtypes := set())
-        linear = [module for module in trained.model.modules() if isinstance(module, torch.nn.Linear)]
-        for module in linear:
-            module.register_forward_hook(lambda _, __, out: dtypes.add(out.dtype))
-        return trained
-
-    monkeypatch.setattr(validate, "load", watched)
-    command = CommandMain("validate", capsys)
+    words, command = [checkpoint, *more, "--cpu", "--json"], CommandMain(verb, capsys)
     default, exact, near = (
-        json.loads(command(checkpoint, "--cpu", "--json", *more).stdout)
-        for more in ([], ["--precision", "fp32"], ["--precision", "bf16"])
-    )
-    assert seen == [{torch.float32}, {torch.float32}, {torch.bfloat16}]
-    assert default == exact and near.keys() == exact.keys()
-    assert abs(near["loss"] - exact["loss"]) < CLOSE
-
-
-def test_an_attack_moves_embeddings_in_fp32(checkpoint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [checkpoint, "--epsilon", "0.5", "--relative", "--steps", "3", "--cpu", "--json"]
-    command = CommandMain("attack", capsys)
-    default, exact, near = (
-        json.loads(command(*words, *more).stdout)
-        for more in ([], ["--precision", "fp32"], ["--precision", "bf16"])
+        json.loads(command(*words, *how).stdout)
+        for how in ([], ["--precision", "fp32"], ["--precision", "bf16"])
     )
     assert default == exact
-    for name in ("loss", "perturbed_loss"):
-        assert 0 < abs(near[name] - exact[name]) < CLOSE, name
-    assert near["perturbed_loss"] > near["loss"] + CLOSE
+    assert all(0 < abs(near[name] - exact[name]) < CLOSE for name in losses)
+    assert near[losses[-1]] > near["loss"] + CLOSE or verb == "validate"
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -167,23 +147,6 @@ def test_the_ball_is_the_same(checkpoint: str, precision: str) -> None:
         sample["net_input"]["src_tokens"]
     )
     torch.testing.assert_close(moved, 1e-4 * embedded.flatten(1).norm(dim=1), rtol=0.05, atol=0)
-
-
-def test_compare_keeps_it_apart(films: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shutil.copytree(films / "save", tmp_path / "run")
-    compare = CommandMain("compare", capsys)
-    tables = [
-        compare(tmp_path / "run", "--epsilon", "0.4", "--absolute", "--steps", "2", *more)
-        for more in (["--precision", "bf16"], [])
-    ]
-    assert [done.returncode for done in tables] == [0, 0], tables[0].stderr
-    near, exact = (json.loads((tmp_path / "run" / name).read_text())["means"] for name in
-                   ("attack-0.4-bf16.json", "attack-0.4.json"))  # fmt: skip
-    assert 0 < abs(near["loss"] - exact["loss"]) < CLOSE
-    done = compare(tmp_path / "run", "--precision", "bf16")
-    assert (
-        done.returncode == 2 and "--precision need an attack: pass its radius with --epsilon" in done.stderr
-    )
 
 
 def test_two_precisions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from run_samples import line, write_run
 
-from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.comparison import join_seeds, table
 from fairseq_adv.evaluation.summaries import Summary, summarise
 
@@ -28,15 +27,6 @@ def test_what_a_run_does_not_hold_is_a_dash() -> None:
     assert set(rule) == {"-"} and "in nats" in note
     rows = table([PLAIN, Summary("mlm", metric="ppl", score=3.5)]).splitlines()
     assert "dev score" in rows[0] and "81.23 accuracy" in rows[2] and "3.50 ppl" in rows[3]
-
-
-def test_an_attack_has_two_columns() -> None:
-    attacked = Summary("a", "pgd", loss=0.5, attacked=[(1.25, 12.5), (2.5, 1.0)])
-    attacks = [Attack(epsilon=size, step_size=0.2, steps=2, relative=True) for size in (0.4, 0.8)]
-    head, _, row, note = table([attacked], attacks).splitlines()
-    assert "loss@0.4  acc@0.4  loss@0.8  acc@0.8  s/update" in head
-    assert row.split() == ["a", "pgd", *"–––", "0.500", "1.250", "12.50", "2.500", "1.00", "–", "–"]
-    assert "@0.4: under attack, after 2 ascent steps within epsilon 0.4 (40 % of the norm of an" in note
 
 
 def test_seeds_are_joined_and_nothing_else(tmp_path: Path) -> None:

@@ -24,16 +24,3 @@ def test_by_hand(predicted: str, gold: str, default: float, strictly: float) -> 
     sentences = [gold.split()], [predicted.split()]
     assert entity_report(*sentences).scores()["f1"] == pytest.approx(default)
     assert entity_report(*sentences, strict=True).scores()["f1"] == pytest.approx(strictly)
-
-
-def test_a_table_by_type() -> None:
-    report = entity_report([["B-Gene", "I-Gene", "B-\x1b[2J"]], [["B-Gene", "I-Gene", "O"]])
-    assert [line.split() for line in report.lines()] == [
-        ["precision", "recall", "f1", "entities"],
-        ["\\x1b[2J", "0.00", "0.00", "0.00", "1"],
-        ["Gene", "100.00", "100.00", "100.00", "1"],
-    ]
-    assert report.values()["entities"]["Gene"] == {
-        "precision": 100.0, "recall": 100.0, "f1": 100.0, "support": 1,
-    }  # fmt: skip
-    assert len(entity_report([["O"]], [["O"]]).lines()) == 1

@@ -44,8 +44,6 @@ def test_an_attack_raises_the_loss_of_a_checkpoint(tmp_path: Path, task: str) ->
     assert 0 <= found["perturbed_accuracy"] <= found["accuracy"] <= 100
     parts = attack_checkpoint(str(tmp_path / "model.pt"), how, batch_size=3, cpu=True)
     assert parts == pytest.approx(found, rel=1e-4)
-    with pytest.raises(ValueError, match="no split 'other'"):
-        attack_checkpoint(str(tmp_path / "model.pt"), how, split="other", cpu=True)
 
 
 @pytest.mark.parametrize("task", ["commonsense_qa", "wsc"])
@@ -94,66 +92,26 @@ def test_the_tokenizer_beside_the_checkpoint_is_read(tmp_path: Path, task: str) 
     assert measured() == as_told
 
 
-def test_a_regression_has_no_accuracy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = write_task(tmp_path / "data", classes=1)
-    more = ["--regression-target", "--num-classes", "1", "--no-save-optimizer-state"]
-    run = build(train_args(data, None, "standard", *more))
-    run.trainer.save_checkpoint(str(tmp_path / "model.pt"), {})
-    words = [tmp_path / "model.pt", "--epsilon", "0.1", "--absolute", "--cpu"]
-    attack = CommandMain("attack", capsys)
-    assert set(json.loads(attack(*words, "--json").stdout)) == {"examples", "loss", "perturbed_loss"}
-    rows = attack(*words).stdout.splitlines()[-2:]
-    assert [row.split()[2] for row in rows] == ["–", "–"]
-
-
-@pytest.mark.parametrize("verb", ["validate", "attack"])
-def test_other_classes_are_refused(tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    run = build(train_args(write_task(tmp_path / "data"), None, "standard", "--no-save-optimizer-state"))
-    run.trainer.save_checkpoint(str(tmp_path / "model.pt"), {})
-    more = ["--epsilon", "0.1", "--absolute"] if verb == "attack" else []
-    words, other = [tmp_path / "model.pt", "--cpu", *more, "--data"], write_task(tmp_path / "other", seed=2)
-    assert CommandMain(verb, capsys)(*words, other).returncode == 0
-    file = other / "label" / "dict.txt"
-    file.write_text("0 2\nb 1\n")
-    done = CommandMain(verb, capsys)(*words, other)
-    assert done.returncode == 2 and f"error: {file}: lists 0, b, but the checkpoint has 1, 0" in done.stderr
-
-
-@pytest.mark.parametrize("verb", ["validate", "attack", "predict"])
-def test_data_of_other_words_are_refused(
-    tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("task", ["text_classification", "masked_lm"])
+def test_data_of_other_words_or_classes_are_refused(
+    tmp_path: Path, task: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As many words as the model has embeddings, but others: the answers would be those of other texts."""
-    data = write_task(tmp_path / "data")
-    path = tiny.save(data, tmp_path / "run" / "model.pt", task="text_classification")
-    more = {"attack": ["--epsilon", "0.1", "--absolute"], "predict": ["--out", tmp_path / "out"]}
-    words = [path, "--cpu", *more.get(verb, []), "--split", "valid", "--data"]
-    assert CommandMain(verb, capsys)(*words, data).returncode == 0
-    other = shutil.copytree(data, tmp_path / "other") / "input0" / "dict.txt"
+    data = (write_corpus if task == "masked_lm" else write_task)(tmp_path / "data")
+    words = [tiny.save(data, tmp_path / "run" / "model.pt", task=task), "--cpu", "--split", "valid", "--data"]
+    validate = CommandMain("validate", capsys)
+    assert validate(*words, data).returncode == 0
+    folder = "" if task == "masked_lm" else "input0"
+    other = shutil.copytree(data, tmp_path / "other") / folder / "dict.txt"
     other.write_text("".join(f"{word} 1\n" for word in reversed(VOCABULARY)))
-    done = CommandMain(verb, capsys)(*words, tmp_path / "other")
-    assert done.returncode == 2 and f"error: {other}: has other words than {data}/input0/dict" in done.stderr
-
-
-@pytest.mark.parametrize("verb", ["validate", "attack"])
-def test_a_corpus_of_other_words_is_refused(
-    tmp_path: Path, verb: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = write_corpus(tmp_path / "data")
-    path = tiny.save(data, tmp_path / "run" / "model.pt", task="masked_lm")
-    more = ["--epsilon", "0.1", "--absolute"] if verb == "attack" else []
-    words = [path, "--cpu", *more, "--split", "valid", "--data"]
-    assert CommandMain(verb, capsys)(*words, data).returncode == 0
-    other = shutil.copytree(data, tmp_path / "other") / "dict.txt"
-    other.write_text("".join(f"{word} 1\n" for word in reversed(VOCABULARY)))
-    done = CommandMain(verb, capsys)(*words, tmp_path / "other")
-    assert done.returncode == 2 and f"error: {other}: has other words than {data}/dict.txt" in done.stderr
-
-
-def test_a_bad_list_of_classes_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """That of the data which the model was trained on is read even if others are scored."""
-    data = write_task(tmp_path / "data")
-    path = tiny.save(data, tmp_path / "run" / "model.pt")
-    (data / "label" / "dict.txt").write_text("no count\n")
-    done = CommandMain("validate", capsys)(path, "--cpu", "--data", write_task(tmp_path / "other"))
-    assert done.returncode == 2 and f"error: {data}/label/dict.txt: not a fairseq dictionary" in done.stderr
+    done = validate(*words, tmp_path / "other")
+    assert done.returncode == 2
+    assert f"error: {other}: has other words than {data / folder / 'dict'}" in done.stderr
+    if folder:
+        file = data / "label" / "dict.txt"
+        classes = shutil.copytree(data, tmp_path / "classes") / "label" / "dict.txt"
+        classes.write_text("0 2\nb 1\n")
+        done = validate(*words, tmp_path / "classes")
+        assert f"error: {classes}: lists 0, b, but the checkpoint has 1, 0" in done.stderr
+        file.write_text("no count\n")  # that of the training data is read, too
+        assert f"error: {file}: not a fairseq dictionary" in validate(*words, tmp_path / "classes").stderr

@@ -29,12 +29,6 @@ def test_mean_and_majority_differ_where_one_model_is_sure() -> None:
     assert decide(joined, vote=True).answers == ["yes"] * 3
 
 
-def test_a_drawn_vote_is_decided_by_the_mean() -> None:
-    joined = join(three(log(*[[0.6, 0.4]] * 3), log(*[[0.1, 0.9]] * 3)))
-    assert decide(joined, vote=True).answers == decide(joined).answers == ["no"] * 3
-    assert not decide(joined, vote=True).tied.any()
-
-
 def test_a_choice_without_votes_does_not_win_a_draw_by_its_mean() -> None:
     # C is everybody's second choice and has the best mean; A and B have a vote each.
     a = choices([["A", "B", "C"]], [[-0.1, -9.0, -0.2]])

@@ -27,11 +27,6 @@ def test_right_choices_are_no_right_answers_of_rows() -> None:
     assert qnli_rows(join([scores])).measured("QNLI") == {}
 
 
-def test_three_rows_of_one_question() -> None:
-    found = qnli_rows(join([choices([["2", "0", "1"]], [[1, 3, 2]])]))
-    assert found.answers == [YES, NO, NO]
-
-
 def test_a_partner_of_another_split_takes_part_and_is_left_out() -> None:
     found = qnli_rows(join([choices([["dev-7", "0"], ["1", "train-0"]], [[2, 1], [2, 1]])]))
     assert found.answers == [NO, YES]
@@ -46,11 +41,6 @@ def test_a_tie_goes_to_the_lower_row_and_is_told() -> None:
     assert found.answers[0] == YES  # a row of the file before one of another split
     assert found.notes == ["6 of 6 questions are tied; the lower row was chosen"]
     assert found.tied.all()  # so that none of them is counted as right
-
-
-def test_only_the_rows_of_tied_questions_are_marked() -> None:
-    found = qnli_rows(join([choices([["3", "0"], ["1", "2"], ["4", ""]], [[2, 2], [5, 6], [1, NONE]])]))
-    assert found.tied.tolist() == [True, False, False, True, False]
 
 
 def test_a_single_row_is_compared_with_the_midpoint_of_the_split() -> None:
@@ -71,11 +61,6 @@ def test_an_ensemble_adds_raw_scores_and_a_vote_counts_models() -> None:
     # Mean scores 2/3 and 3 with the midpoint 11/6; the single row's mean is 4/3.
     assert qnli_rows(join(members)).answers == [NO, YES, NO]
     assert qnli_rows(join(members), vote=True).answers == [YES, NO, YES]
-
-
-def test_members_with_choices_in_another_order() -> None:
-    a, b = choices([["1", "0"]], [[1, 0]], "a"), choices([["0", "1"]], [[5, 0]], "b")
-    assert qnli_rows(join([a, b])).answers == [YES, NO]
 
 
 def test_missing_repeated_and_incomparable_rows() -> None:

@@ -252,22 +252,9 @@ def test_a_tagged_file_is_scored_by_type(
     refused = CommandMain("validate", capsys)(tagging, "--cpu", "--calibrate")
     assert refused.returncode == 2 and "not a classifier of texts. Leave --calibrate out." in refused.stderr
     assert "validating" not in refused.stderr
-    for column in ("1", "4", "tag"):
+    for column, told in (("tag", "--label tag: pass the number of the column"), ("3", "'NN' is not a tag")):
         done = CommandMain("predict", capsys)(tagging, "--input", file, "--label", column, "--cpu")
-        assert done.returncode == 2 and f"--label {column}: pass the number of the column" in done.stderr
-    done = CommandMain("predict", capsys)(tagging, "--input", file, "--label", "3", "--cpu")
-    assert "tagged.conll:1: 'NN' is not a tag" in done.stderr
-
-
-def test_a_sentence_in_one_line_is_not_taken_for_a_word(
-    tagging: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "plain.txt"
-    file.write_text("w1 w2 w3\n\nw4 w5 w6\n")
-    done = CommandMain("predict", capsys)(tagging, "--input", file, "--cpu")
-    assert done.returncode == 2 and "plain.txt:1: a sentence in one line. Write each word" in done.stderr
-    file.write_text("w1\n\nw4\n")
-    assert CommandMain("predict", capsys)(tagging, "--input", file, "--cpu").returncode == 0
+        assert done.returncode == 2 and told in done.stderr
 
 
 def test_questions_of_a_file_and_of_a_program(
@@ -295,11 +282,10 @@ def test_questions_of_a_file_and_of_a_program(
         assert one.probabilities == pytest.approx(shares, rel=1e-4)
 
 
-def test_bad_rows_are_told(tagging: Path, squad: Path) -> None:
+def test_bad_rows_are_told(tagging: Path, squad: Path, tmp_path: Path) -> None:
     tags, spans = load(tagging, device="cpu"), load(squad, device="cpu")
     for model, rows, message in [
         (tags, ["some words"], "sentence 0: expected a list of words"),
-        (tags, [["w1"], ["w1", " "]], "sentence 1: expected a list of words"),
         (tags, [["w1"] * 600], "sentence:0: the sentence has"),
         (spans, [("w1 ?",)], r"question 0: expected \(question, context\)"),
         (spans, [("w1 ?", "w2"), ("w1 " * 600, "w2")], "question 1: has 600 tokens"),
@@ -311,40 +297,17 @@ def test_bad_rows_are_told(tagging: Path, squad: Path) -> None:
         load([tagging, tagging])
     with pytest.raises(DataError, match="this model takes words in columns: pass them as a file"):
         answer_lines(tags, io.BytesIO(b"w1\n"), io.StringIO())
-    file = tagging.parent / "data" / "test.tsv"
     with pytest.raises(DataError, match="for models of texts, but this one takes words in columns"):
-        tags.answer_file(InputFile(file, text="words"))
-
-
-def test_a_split_needs_no_task(tagging: Path, squad: Path, tmp_path: Path) -> None:
-    for checkpoint, task, name in (
-        (tagging, "tagging", "predictions.tsv"),
-        (squad, "squad", "predictions.json"),
-    ):
-        named = answered(checkpoint, tmp_path / task, task, "test").file
-        own = answered(checkpoint, tmp_path / "own", None, "test").file
-        assert own.name == name and own.read_text() == named.read_text()
-    how, data = InferenceConfig(cpu=True), tagging.parent / "data"
-    with pytest.raises(DataError, match="a model of tags takes one checkpoint, without --scores and --vote"):
-        predict(Request(None, tmp_path, [tagging], data=data, vote=True, running=how))
+        tags.answer_file(InputFile(tagging.parent / "data" / "test.tsv", text="words"))
+    (tmp_path / "plain.txt").write_text("w1 w2 w3\n\nw4 w5 w6\n")
+    with pytest.raises(DataError, match=r"plain.txt:1: a sentence in one line. Write each word"):
+        tags.answer_file(InputFile(tmp_path / "plain.txt"))
+    request = Request("tagging", tmp_path, [tagging], data=tagging.parent / "data", split="valid", vote=True)
+    with pytest.raises(DataError, match="--task tagging takes one checkpoint, without --scores and --vote"):
+        predict(request)
 
 
 # ---- what is refused
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"vote": True}, "--task tagging takes one checkpoint, without --scores and --vote"),
-        ({"task": "squad"}, "was trained with --task tagging, but squad needs a model of span_qa"),
-    ],
-)
-def test_what_is_refused(tagging: Path, tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"task": "tagging", "split": "valid", "checkpoints": [tagging], **change}
-    how = InferenceConfig(cpu=True)
-    with pytest.raises(DataError, match=message):
-        predict(Request(out=tmp_path, data=tagging.parent / "data", running=how, **given))
-    assert not any(tmp_path.iterdir())
 
 
 def test_scores_that_are_not_finite_are_refused(tagging: Path, tmp_path: Path) -> None:

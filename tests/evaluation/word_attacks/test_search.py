@@ -126,13 +126,6 @@ def test_the_budget_of_a_word_counts_the_words() -> None:
     assert outcome.queries == 3 and outcome.why == "every word was tried"
 
 
-def test_stop_words_stay() -> None:
-    victim = BagOfWords(scale=3)
-    parts = Parts(Settings("x", ()), victim, [synonyms], stop_words=frozenset(WORDS))
-    (outcome,) = attacked([example("w1 w2", _answer(victim, "w1 w2"))], parts)
-    assert (outcome.status, outcome.queries, outcome.why) == (FAILED, 1, "there is no word to change")
-
-
 @pytest.mark.parametrize("metric", ["angular", "cosine"])
 @pytest.mark.parametrize("against", ["original", "current"])
 def test_candidates_are_compared_and_the_most_similar_wins(metric: str, against: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_one_word, words_of
+from fairseq_adv.evaluation.word_attacks.word_text import WordText, words_of
 
 
 @pytest.mark.parametrize(
@@ -44,13 +44,6 @@ def test_a_removed_word_takes_one_blank_along() -> None:
     assert {pair[1] for pair in found[:3]} == {"four five"}
 
 
-def test_a_text_may_hold_any_character() -> None:
-    text = WordText.of(["a\0b \0 c\0"])
-    assert text.words == ("a", "b", "c")
-    assert text.without(1) == ("a\0 \0 c\0",)
-    assert text.with_word(0, "longer").without(2) == ("longer\0b \0\0",)
-
-
 def test_only_the_attacked_texts_have_words() -> None:
     text = WordText.of(["one two", "three"], attacked=[1])
     assert text.words == ("three",) and text.with_word(0, "3").texts() == ("one two", "3")
@@ -70,8 +63,3 @@ def test_a_window(index: int, size: int, window: str) -> None:
     assert text.window(index, size) == window
     assert text.window(index, None) == "- a, b c d e f."
     assert text.with_word(2, "X").window(2, 3) == "b X d"
-
-
-def test_one_word() -> None:
-    assert is_one_word("so-so") and is_one_word("'x'")
-    assert not is_one_word("two words") and not is_one_word("a.b") and not is_one_word("--")
