@@ -10,14 +10,14 @@ import importlib.util
 import io
 import os
 import re
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 from unittest import mock
 
-from documents import ROOT, Command, commands, snippets
+from documents import ROOT, commands, snippets
 from fairseq import options
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
@@ -41,11 +41,12 @@ ORDINARY = {
 PYTHON_MODULES = {"pytest", "spacy", "venv"}  # likewise, after python -m
 # Words that stand for one of several names, and a name that can be parsed in their place.
 NAMES = {
+    "ARCH": "roberta_base",
     "COMMAND": "train", "CRITERION": "freelb", "METHOD": "freelb", "RECIPE": "examples/wsc/config/wsc.yaml",
     "TASK": "RTE", "VERB": "train",
 }  # fmt: skip
-FAIRSEQ_NAMES = {"--arch": "roberta_base", "--criterion": "freelb", "--task": "sentence_prediction"}
 PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_]*")
+SCRIPTS = ROOT / "examples", ROOT / "benchmarks"
 FAIRSEQ_EXAMPLES = "examples/roberta/"  # lies in fairseq's repository
 _FOLDERS = re.compile(r"(\./)?(benchmarks|docs|examples|fairseq_adv\w*|scripts|tests)/")
 _MISSING = re.compile(
@@ -64,58 +65,50 @@ def faults(text: str, page: str) -> list[str]:
         for line, language, code in snippets(text):
             if language == "python":
                 found += [f"{page}:{line - 1 + at}: python: {told}" for at, told in faults_of_code(code)]
-            elif language in ("bash", "inline"):
-                found += map(fault_of, commands(code, page, line, language == "bash"))
+            is_bash = language in ("bash", "inline")
+            for command in commands(code, page, line, language == "bash") if is_bash else ():
+                words = [word for word in command.words if word not in ("-h", "--help")]
+                try:
+                    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+                        check(words, command.whole and len(words) == len(command.words))
+                except WrongCommand as wrong:
+                    told = " ".join(str(wrong).replace(f"{ROOT}/", "").split())
+                    verb = 1 + (words[0] == "fairseq-adv")
+                    found.append(f"{command.where}: {' '.join(command.words[:verb])}: {told}")
     except ValueError as error:
         found.append(f"{page}:{error}")
-    return [fault for fault in found if fault]
-
-
-def fault_of(command: Command) -> str:
-    """What is wrong with a command, with page and line; "" if nothing is."""
-    words = [word for word in command.words if word not in ("-h", "--help")]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            check(words, command.whole and len(words) == len(command.words))
-    except WrongCommand as wrong:
-        told = " ".join(str(wrong).replace(f"{ROOT}/", "").split())
-        return f"{command.where}: {' '.join(command.words[: 1 + (words[0] == 'fairseq-adv')])}: {told}"
-    except SystemExit:  # --version and the like
-        pass
-    return ""
+    return found
 
 
 def check(words: list[str], whole: bool) -> None:
-    """Parses a command.
-
-    Args:
-        words: the program and its arguments.
-        whole: otherwise the same command with more words may be right.
+    """Parses a command; if it isn't ``whole``, the same one with more words may be right.
 
     Raises:
         WrongCommand: it would be refused, or nothing is known about such a program.
     """
-    program, own = words[0], words[1:]
-    if program.startswith(FAIRSEQ_EXAMPLES):
+    if words[0].startswith(FAIRSEQ_EXAMPLES):
         return
     for word in words:  # files and folders of the project must exist
         is_ours = _FOLDERS.match(word) and " " not in word and not word.startswith(FAIRSEQ_EXAMPLES)
         stands_for = "$" in word or any(PLACEHOLDER.fullmatch(part) for part in word.split("/"))
         if is_ours and not stands_for and not any(ROOT.glob(os.path.normpath(word))):
             raise WrongCommand(f"{word} is not there")
-    if re.fullmatch(r"(.*/)?(\.venv|VENV|venv)/bin/[\w.-]+", program):
-        program = program.rsplit("/", 1)[1]
+    program, own = re.sub(r"^(.*/)?(\.venv|VENV|venv)/bin/", "", words[0]), words[1:]
+    program = re.sub(r"^python[\d.]+$", "python", program)
+    if program == "python" and own[:1] == ["-c"]:
+        for _, fault in faults_of_code(own[1]):
+            raise WrongCommand(fault)
+    elif program == "python" and own[:1] == ["-m"]:
+        if own[1] not in PYTHON_MODULES:
+            check(["fairseq-adv" if own[1] == "fairseq_adv" else own[1], *own[2:]], whole)
+    elif program == "python" and own:
+        check_script(ROOT / own[0], own[1:], False)
     elif "/" in program and (ROOT / program).is_file():
         check_script(ROOT / program, own, whole)
-        return
-    program = re.sub(r"^python[\d.]+$", "python", program)
-    if program in CHECKS:
+    elif program in CHECKS:
         CHECKS[program](own, whole)
     elif program not in ORDINARY:
         raise WrongCommand("an unknown program; tests/docs/command_checks.py lists those that are known")
-
-
-# argparse
 
 
 @contextlib.contextmanager
@@ -162,9 +155,6 @@ def _check_options(words: Sequence[str], known: Collection[str]) -> None:
             raise WrongCommand(f"unrecognized arguments: {word}")
 
 
-# fairseq-adv
-
-
 def check_verb(words: list[str], whole: bool) -> None:
     """``fairseq-adv``: the verb's own parser, and its check of options that don't go together."""
     words, args = [NAMES.get(word, word) for word in words], argparse.Namespace()
@@ -193,16 +183,10 @@ def _check_training(args: argparse.Namespace, whole: bool) -> None:
         raise refused[0]
 
 
-# fairseq's own commands
-
-
 def check_fairseq_train(words: list[str], whole: bool) -> None:
     """Options of the program, of --task, --criterion, --arch and so on."""
-    words = [
-        FAIRSEQ_NAMES[before] if before in FAIRSEQ_NAMES and PLACEHOLDER.fullmatch(word) else word
-        for before, word in zip(["", *words], words)
-    ]
-    arch = [] if "--arch" in words else ["--arch", FAIRSEQ_NAMES["--arch"]]
+    words = [NAMES.get(word, word) for word in words]
+    arch = [] if "--arch" in words else ["--arch", "roberta_base"]
     args = _parse_for_fairseq([*words, *arch], whole)
     for name, registry in (("task", TASK_REGISTRY), ("criterion", CRITERION_REGISTRY)):
         kind = registry.get(getattr(args, name, None))
@@ -247,18 +231,30 @@ def check_torchrun(words: list[str], whole: bool) -> None:
         check([*(["python"] if program.endswith(".py") else []), program, *args.training_script_args], whole)
 
 
-# The project's files
-
-
 def check_recipe(words: list[str], whole: bool) -> None:
     """``examples/run.py``: what it checks itself, without the data and the encoder."""
     words = [re.sub(r"(^|=)[A-Z]$", r"\g<1>1", NAMES.get(word, word)) for word in words]
     args = parsed(words, whole, lambda: launcher().parser().parse_intermixed_args(words))
-    if args is None:
-        return
-    fault = _fault_of_a_recipe(ROOT / args.recipe, args.encoder == "-", args.gpus, tuple(args.overrides))
-    if fault:
-        raise WrongCommand(fault)
+    if args is not None:
+        given = ROOT / args.recipe, args.encoder == "-", args.gpus, tuple(args.overrides)
+        if fault := _fault_of_a_recipe(*given):
+            raise WrongCommand(fault)
+
+
+def check_sbatch(words: list[str], whole: bool) -> None:
+    """The options of sbatch, then the words of the script; --wrap has a command."""
+    while words and words[0].startswith("-"):
+        if words[0] == "--wrap":
+            check(words[1].split(), whole)
+            return
+        words = words[1:]
+    script = words[0].rpartition("/")[2] if words else ""
+    if script == "slurm.sbatch":
+        check_recipe(words[1:], whole)
+    elif script == "prepare_corpus.sbatch":
+        check_verb(["corpus", *words[1:]], whole)
+    elif whole and (script != "retrieve.sbatch" or len(words) < 4):
+        raise WrongCommand(f"{' '.join(words)}: no such script, or too few words")
 
 
 @cache
@@ -275,23 +271,6 @@ def _fault_of_a_recipe(recipe: Path, at_random: bool, gpus: int | None, override
     return ""
 
 
-def check_sbatch(words: list[str], whole: bool) -> None:
-    """The options of sbatch, then the words of the script, or of a text that is bash itself."""
-    while words and words[0].startswith("-"):
-        name, given, text = words.pop(0).partition("=")
-        if name == "--wrap":
-            for command in commands(text if given else words[0], ""):
-                check(list(command.words), whole)
-            return
-    script = words[0].rpartition("/")[2] if words else ""
-    if script == "slurm.sbatch":
-        check_recipe(words[1:], whole)
-    elif script == "prepare_corpus.sbatch":
-        check_verb(["corpus", *words[1:]], whole)
-    elif whole and (script != "retrieve.sbatch" or len(words) < 4):
-        raise WrongCommand(f"{' '.join(words)}: no such script, or too few words")
-
-
 def check_script(path: Path, words: list[str], whole: bool) -> None:
     """A file of the project: by its parser, or by the options that its text names."""
     source = path.read_text(encoding="utf-8")
@@ -300,77 +279,39 @@ def check_script(path: Path, words: list[str], whole: bool) -> None:
     elif whole and (path.suffix == ".sbatch" or not os.access(path, os.X_OK)):
         raise WrongCommand(f"{path.relative_to(ROOT)} is not executable, or is for sbatch")
     elif re.search(r"^def parser\(\)", source, re.MULTILINE):
-        parsed(words, whole, lambda: _module(path).parser().parse_args(words))
+        with mock.patch("sys.path", [str(path.parent), *map(str, SCRIPTS), *sys.path]):
+            parsed(words, whole, lambda: load_script(path).parser().parse_args(words))
     else:
         _check_options(words, ["--help", *re.findall(r"--[a-z][a-z0-9-]*", source)])
 
 
-@cache
-def _module(path: Path) -> ModuleType:
-    folders = [str(path.parent), str(ROOT / "examples"), str(ROOT / "benchmarks")]
-    with mock.patch("sys.path", [*folders, *importlib.import_module("sys").path]):
-        return load_script(path)
-
-
-# Python and its packages
-
-
-def check_python(words: list[str], whole: bool) -> None:
-    """A file of the project, or a module."""
-    if words[:2] == ["-m", "fairseq_adv"]:
-        check_verb(words[2:], whole)
-    elif words[:2] == ["-m", "pip"]:
-        check_pip(words[2:], whole)
-    elif words[:1] == ["-c"]:
-        for _, fault in faults_of_code(words[1]):
-            raise WrongCommand(fault)
-    elif words[:1] == ["-m"] and words[1] not in PYTHON_MODULES:
-        raise WrongCommand(f"{words[1]}: an unknown module; tests/docs/command_checks.py lists those")
-    elif words and words[0] != "-m":
-        if not (ROOT / words[0]).is_file():
-            raise WrongCommand(f"{words[0]} is not there")
-        with mock.patch.object(os, "access", return_value=True):
-            check_script(ROOT / words[0], words[1:], whole)
-
-
 def check_pip(words: list[str], whole: bool) -> None:
-    """Files that are there, and extras that setup.py has."""
-    if words[:1] not in (["install"], ["uninstall"], ["download"]):
-        raise WrongCommand(f"{' '.join(words[:1])}: an unknown command of pip")
+    """The extras of this project are those that setup.py has."""
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")
     extras = re.findall(r'"(\w+)":', setup[setup.index("extras_require") :])
-    for before, word in zip(words, words[1:]):
-        if before in ("-c", "-r") and not (ROOT / word).is_file():
-            raise WrongCommand(f"{before} {word}: no such file")
-        own = re.fullmatch(r"(?:\.|fairseq_adv)\[([\w,]*)\]", word)
-        if own and (unknown := set(own[1].split(",")) - set(extras)):
+    for asked in re.findall(r"(?:\.|fairseq_adv)\[([\w,]*)\]", " ".join(words)):
+        if unknown := set(asked.split(",")) - set(extras):
             raise WrongCommand(f"setup.py has no extra {', '.join(sorted(unknown))}")
 
 
 def faults_of_code(source: str) -> Iterator[tuple[int, str]]:
     """Python must compile, and what it imports from this project and from fairseq must exist."""
     try:
-        tree = ast.parse(source)
+        nodes = list(ast.walk(ast.parse(source)))
     except SyntaxError as error:
         yield error.lineno or 1, error.msg
         return
-    for node in ast.walk(tree):
-        names: list[tuple[str, str]] = []
-        if isinstance(node, ast.Import):
-            names = [(alias.name, "") for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            names = [(node.module or "", alias.name) for alias in node.names]
-        for module, name in names:
-            if re.match(r"fairseq(_adv\w*)?(\.|$)", module) and not _is_there(module, name):
-                yield node.lineno, f"cannot import {name or module} from {module}"
-
-
-def _is_there(module: str, name: str) -> bool:
-    try:
-        found = importlib.import_module(module)
-        return not name or hasattr(found, name) or _is_there(f"{module}.{name}", "")
-    except ModuleNotFoundError as error:
-        return not str(error.name).startswith("fairseq")  # it wants another package
+    for node in nodes:
+        for alias in node.names if isinstance(node, (ast.Import, ast.ImportFrom)) else ():
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
+            try:
+                if re.match(r"fairseq(_adv\w*)?(\.|$)", module):
+                    found = importlib.import_module(module)
+                    if isinstance(node, ast.ImportFrom) and not hasattr(found, alias.name):
+                        importlib.import_module(f"{module}.{alias.name}")
+            except ModuleNotFoundError as error:
+                if str(error.name).startswith("fairseq"):  # else it wants another package
+                    yield node.lineno, f"cannot import {alias.name} from {module}"
 
 
 CHECKS: dict[str, Callable[[list[str], bool], None]] = {
@@ -379,7 +320,6 @@ CHECKS: dict[str, Callable[[list[str], bool], None]] = {
     "fairseq-hydra-train": check_hydra_train,
     "torchrun": check_torchrun,
     "sbatch": check_sbatch,
-    "python": check_python,
     "pip": check_pip,
     "uv": lambda words, whole: check_pip(words[1:], whole),
 }

@@ -29,17 +29,9 @@ _WRAPPERS = {"env": 1, "exec": 1, "nice": 3, "nohup": 1, "taskset": 3, "time": 1
 
 @dataclass(frozen=True)
 class Command:
-    """A command of a page.
-
-    Attributes:
-        where: page and line.
-        words: the program and its arguments.
-        whole: whether all of its words are there: it is in a block, and none of them is "…".
-    """
-
-    where: str
-    words: tuple[str, ...]
-    whole: bool
+    where: str  # page and line
+    words: tuple[str, ...]  # the program and its arguments
+    whole: bool  # all of its words are there: it is in a block, and none of them is "…"
 
 
 def pages() -> list[str]:
@@ -116,15 +108,12 @@ def commands(text: str, where: str, line: int = 1, whole: bool = True) -> Iterat
 
 def _split(text: str) -> Iterator[list[str]]:
     """The commands of a line, without redirections."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+    lexer = shlex.shlex(re.sub(r"\d>", ">", text), posix=True, punctuation_chars=True)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
-    tokens = list(lexer)
-    while tokens:
-        token = tokens.pop(0)
+    for token in lexer:
         if token.strip("<>&|") == "" and token[0] in "<>":
-            tokens.pop(0)
-            words = words[:-1] if words and words[-1].isdigit() else words  # 2>
+            next(lexer)
         elif token.strip(";|&()") == "":
             yield words
             words = []
