@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fairseq import criterions, tasks
@@ -119,6 +120,13 @@ def test_each_of_a_methods_own_keys_stands_in_its_yaml() -> None:
         assert known <= set(criterion), path
 
 
+def check_the_task(config: Any, task: str) -> None:
+    assert config.checkpoint.best_checkpoint_metric == METRIC.get(task, "accuracy")
+    assert config.task.num_classes == COUNTS.get(task, 2)
+    assert config.criterion.regression_target == (task == "sts_b")
+    assert config.dataset.valid_subset == ("valid,valid1" if task == "mnli" else "valid")
+
+
 @pytest.mark.parametrize("task", ["cola", "mnli", "sts_b", *(slow(task) for task in GLUE[2:7])])
 def test_glue_has_the_numbers_of_the_authors_and_of_the_paper(task: str) -> None:
     """FreeLB's and YOPO's passes are one more than the ascent steps; PGD and FreeAT count as the authors."""
@@ -137,10 +145,7 @@ def test_glue_has_the_numbers_of_the_authors_and_of_the_paper(task: str) -> None
         warmup, updates, batch,
     )  # fmt: skip
     assert (config.model._name, config.optimizer.adam_betas) == ("roberta_large", "(0.9, 0.999)")
-    assert config.checkpoint.best_checkpoint_metric == METRIC.get(task, "accuracy")
-    assert config.task.num_classes == COUNTS.get(task, 2)
-    assert config.criterion.regression_target == (task == "sts_b")
-    assert config.dataset.valid_subset == ("valid,valid1" if task == "mnli" else "valid")
+    check_the_task(config, task)
 
 
 @pytest.mark.parametrize("task", ["mnli", "sts_b", *(slow(task) for task in (GLUE[0], *GLUE[2:7]))])
@@ -152,10 +157,7 @@ def test_albert_has_the_numbers_of_the_authors_scripts(task: str) -> None:
     more = (lr, batch, config.model.attention_dropout, schedule.total_num_update, schedule.warmup_updates)
     assert (*sizes, *more) == ALBERT[task]
     assert config.optimization.max_update == schedule.total_num_update and config.optimization.max_epoch == 0
-    assert config.checkpoint.best_checkpoint_metric == METRIC.get(task, "accuracy")
-    assert config.task.num_classes == COUNTS.get(task, 2)
-    assert config.criterion.regression_target == (task == "sts_b")
-    assert config.dataset.valid_subset == ("valid,valid1" if task == "mnli" else "valid")
+    check_the_task(config, task)
     assert composed("albert", f"glue={task}", "method=standard").criterion._name == "standard"
 
 
@@ -257,20 +259,3 @@ def test_half_precision_as_the_authors_have_it_and_one_kernel_for_adam(name: str
     assert config.optimizer._name == "torch_adamw"
     theirs = completed(composed(name, "optimizer._name=adam"))
     assert theirs.optimizer.keys() == completed(config).optimizer.keys()
-
-
-def test_the_encoders_of_alum() -> None:
-    for size, layers in (("base", 12), ("large", 24)):
-        model = composed("finetune", f"encoder=roberta_{size}").model
-        assert (model._name, model.encoder_layers) == (f"roberta_{size}", layers)
-
-
-def test_a_yaml_of_a_group_changes_only_its_own_part() -> None:
-    """method/ has the criterion, for smart its average, for infobert its dropout; adversary/ the sizes of the
-    perturbation.
-    """
-    more = {"smart": {"ema"}, "infobert": {"model"}}
-    for path in EXAMPLES.glob("*/config/**/method/*.yaml"):
-        assert set(OmegaConf.load(str(path))) <= {"criterion", *more.get(path.stem, ())}, path
-    for path in ADVERSARY.glob("*/*.yaml"):
-        assert set(OmegaConf.load(str(path))) <= {*ORDER, "yopo_steps"}, path

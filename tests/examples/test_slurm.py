@@ -83,11 +83,6 @@ def test_an_array_is_a_job_a_seed(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_an_array_has_no_more_jobs_than_seeds(tmp_path: Path) -> None:
-    done, calls = submitted(tmp_path, "echo", SLURM_ARRAY_TASK_ID="5")
-    assert done.returncode == 2 and "there are 5 seeds: 0 to 4" in done.stderr and not calls
-
-
 @pytest.mark.parametrize(
     ("srun", "is_queued"),
     [
@@ -98,35 +93,15 @@ def test_an_array_has_no_more_jobs_than_seeds(tmp_path: Path) -> None:
     ],
     ids=["stopped", "failed", "failed before", "done"],
 )
-def test_a_stopped_training_is_queued_again_and_no_other(tmp_path: Path, srun: str, is_queued: bool) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".running").write_text('{"run": "a", "stopped": "SIGUSR1"}\n')
-    done, calls = submitted(tmp_path, srun.replace("OUT", shlex.quote(f"{tmp_path}/out")))
+@pytest.mark.parametrize("run", ["out", "out/common.seed=2"])  # of a sweep
+def test_a_stopped_training_is_queued_again_and_no_other(
+    tmp_path: Path, run: str, srun: str, is_queued: bool
+) -> None:
+    (tmp_path / run).mkdir(parents=True)
+    (tmp_path / run / ".running").write_text('{"run": "a", "stopped": "SIGUSR1"}\n')
+    done, calls = submitted(tmp_path, srun.replace("OUT", shlex.quote(f"{tmp_path}/{run}")))
     assert done.returncode == int(srun.split()[-1])
     assert ("scontrol requeue 1234567" in calls) == is_queued
-
-
-@pytest.mark.parametrize(
-    ("note", "is_queued"), [('{"run": "b", "stopped": "SIGUSR1"}', True), ('{"run": "b"}', False)]
-)
-def test_a_sweep_is_queued_again_if_one_of_its_runs_was_stopped(
-    tmp_path: Path, note: str, is_queued: bool
-) -> None:
-    """Each has a folder of its own. What they had written before this start does not count."""
-    runs = [tmp_path / "out" / f"common.seed={seed}" for seed in (1, 2)]
-    for run in runs:
-        run.mkdir(parents=True)
-        (run / ".running").write_text('{"run": "a", "stopped": "SIGUSR1"}\n')
-    _, calls = submitted(tmp_path, f"echo '{note}' > '{runs[1]}/.running'; exit 138")
-    assert ("scontrol requeue 1234567" in calls) == is_queued
-
-
-def test_the_script_wants_to_be_called_in_the_projects_folder(tmp_path: Path) -> None:
-    script = str(EXAMPLES / "slurm.sbatch")
-    done = run_command("bash", script, *"abcd", SLURM_SUBMIT_DIR=str(tmp_path))
-    assert done.returncode == 2 and "call sbatch in the project's folder" in done.stderr
-    done = run_command("bash", script, "a", **stand_ins(tmp_path))
-    assert done.returncode == 2 and "usage: sbatch slurm.sbatch RECIPE" in done.stderr
 
 
 # --- alum/prepare_corpus.sbatch
@@ -159,11 +134,20 @@ def test_the_array_prepares_the_corpus_and_the_last_step_prints_the_data_argumen
     assert line.returncode == 0 and data in line.stdout, line.stderr
 
 
-def test_prepare_corpus_sbatch_names_mistakes(tmp_path: Path) -> None:
-    slurm = stand_ins(tmp_path)
-    words = ["bash", str(ALUM / "prepare_corpus.sbatch"), f"{tmp_path}/*.txt", "out"]
-    assert "not an array" in run_command(*words, **slurm).stderr
-    slurm.update(SLURM_ARRAY_TASK_ID="1", SLURM_ARRAY_TASK_MIN="1")
-    assert "count the array from 0" in run_command(*words, **slurm).stderr
-    elsewhere = run_command(*words, PATH="/usr/bin:/bin")
-    assert elsewhere.returncode == 2 and "activate its environment before sbatch" in elsewhere.stderr
+@pytest.mark.parametrize(
+    ("words", "environment", "message"),
+    [
+        ("slurm.sbatch a b c d", {"SLURM_ARRAY_TASK_ID": "5"}, "there are 5 seeds: 0 to 4"),
+        ("slurm.sbatch a b c d", {"SLURM_SUBMIT_DIR": "/"}, "call sbatch in the project's folder"),
+        ("slurm.sbatch a", {}, "usage: sbatch slurm.sbatch RECIPE"),
+        ("alum/prepare_corpus.sbatch a out", {}, "not an array"),
+        ("alum/prepare_corpus.sbatch a out", {"SLURM_ARRAY_TASK_ID": "1", "SLURM_ARRAY_TASK_MIN": "1"},
+         "count the array from 0"),
+        ("alum/prepare_corpus.sbatch a out", {"PATH": "/usr/bin:/bin"}, "activate its environment before sb"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(tmp_path: Path, words: str, environment: dict[str, str], message: str) -> None:
+    script, *own = words.split()
+    slurm = stand_ins(tmp_path, srun="echo srun", scontrol="echo localhost")
+    done = run_command("bash", str(EXAMPLES / script), *own, **{**slurm, **environment})
+    assert done.returncode == 2 and message in done.stderr and "srun" not in done.stdout

@@ -13,15 +13,13 @@ import torch
 from glue_samples import sst2
 from hf_encoders import save_encoder
 from omegaconf import OmegaConf
-from recipes import EXAMPLES, ROOT, TINY, run_py, tiny_data
-from support import PLUGIN, command, run_command, weights
+from recipes import EXAMPLES, ROOT, run_py, tiny_data
+from support import PLUGIN, run_command, weights
 
 from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.run_metrics import EPOCH, read_metrics
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 Encoder = Callable[[str], Path]
-SMALL = [*TINY, "task.max_positions=16"]
 
 
 def test_the_sizes_of_the_page_by_both_launchers(tmp_path: Path) -> None:
@@ -64,48 +62,6 @@ def test_the_sizes_of_the_page_by_both_launchers(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in written} == written
     table = run_command("bash", "-ec", compare, cwd=tmp_path)
     assert "freelb" in table.stdout and "standard" in table.stdout, table.stderr
-
-
-@pytest.mark.slow  # what jobs of a process share: test_fairseq_patches.py
-def test_the_sweep_of_the_readme_gives_the_weights_of_separate_runs(tmp_path: Path, encoder: Encoder) -> None:
-    """Bit for bit, and the best checkpoint of each run is its own; each has its own lines."""
-    readme = (EXAMPLES / "glue" / "README.md").read_text(encoding="utf-8")
-    documented = re.search(
-        r"^examples/run.py examples/glue/config/glue.yaml .* (criterion.adv_lr=\S+,\S+)", readme, re.M
-    )
-    assert documented is not None
-    key, _, values = documented[1].partition("=")
-    words = [tiny_data(tmp_path, "glue"), encoder("glue")]
-    # The first run's best score stays the best: a second run that was held against it would not save its own.
-    more = [*SMALL, "checkpoint.best_checkpoint_metric=loss"]
-    done = run_py("glue", *words, tmp_path / "sweep", documented[1], *more)
-    assert done.returncode == 0, done.stderr[-4000:]
-    value = values.split(",")[-1]  # the first run of a process is one like any other
-    alone = run_py("glue", *words, tmp_path / "alone", f"{key}={value}", *more)
-    assert alone.returncode == 0, alone.stderr[-4000:]
-    folder = tmp_path / "sweep" / f"{key}={value}"
-    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
-        found, expected = weights(folder / name), weights(tmp_path / "alone" / name)
-        assert all(torch.equal(found[weight], expected[weight]) for weight in expected)
-    first = weights(tmp_path / "sweep" / f"{key}={values.split(',')[0]}" / "checkpoint_last.pt")
-    assert not all(torch.equal(found[weight], first[weight]) for weight in first)
-    for job in values.split(","):  # each job's lines, once
-        assert len(read_metrics(tmp_path / "sweep" / f"{key}={job}").of(EPOCH)) == 1
-
-
-@pytest.mark.slow  # refused for that reason: integration/test_changed_options.py
-def test_jobs_that_share_a_folder_are_refused(tmp_path: Path, encoder: Encoder) -> None:
-    """fairseq-hydra-train as its users call it: without run.py the second job would continue the first."""
-    start = f"checkpoint.finetune_from_model={encoder('glue')}/model.pt"
-    done = run_command(
-        command("fairseq-hydra-train"), "--config-dir", str(EXAMPLES / "glue" / "config"), "--config-name",
-        "glue", "--multirun", f"hydra.sweep.dir={tmp_path}/jobs", "hydra.sweep.subdir=${hydra.job.num}",
-        f"common.user_dir={PLUGIN}", f"task.data={tiny_data(tmp_path, 'glue')}", start, *SMALL,
-        f"checkpoint.save_dir={tmp_path}/shared", "criterion.adv_lr=0.1,0.3", "model._name=roberta_base",
-    )  # fmt: skip
-    assert done.returncode != 0
-    assert "checkpoint_last.pt was made with other options" in done.stderr
-    assert "(--adv-lr: 0.1 -> 0.3)" in done.stderr
 
 
 def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:

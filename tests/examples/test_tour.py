@@ -38,14 +38,11 @@ def check_outputs(notebook: Any) -> None:
     assert kinds == ["text/markdown", "image/png", *["text/markdown"] * 3]
 
 
-def test_the_committed_outputs_are_of_one_run(tour: Any) -> None:
+def test_the_committed_outputs_are_of_one_run_and_name_no_machine(tour: Any) -> None:
     nbformat.validate(tour)
     check_outputs(tour)
     code = [cell for cell in tour.cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
-
-
-def test_the_committed_file_is_small_and_names_no_machine(tour: Any) -> None:
     assert TOUR.stat().st_size < 150_000
     texts = [text for data in outputs(tour) for kind, text in data.items() if kind.startswith("text/")]
     assert not re.search(r"/(home|root|tmp|work|Users|usr|opt)\b", "\n".join(texts))
@@ -60,13 +57,9 @@ def test_the_notebook_runs(tour: Any, tmp_path: Path) -> None:
         (tmp_path / "reviews" / name).write_text(f"text,label\n{rows}")
     (parameters,) = [cell for cell in tour.cells if "parameters" in cell.metadata.get("tags", [])]
     given = {
-        "ENCODER": f"{tmp_path}/hf",
-        "REVIEWS": f"{tmp_path}/reviews",
-        "OUT": f"{tmp_path}/out",
-        "EPOCHS": 1,
-        "ROWS": 24,
-        "ATTACKED_TEXTS": 4,
-    }
+        "ENCODER": f"{tmp_path}/hf", "REVIEWS": f"{tmp_path}/reviews", "OUT": f"{tmp_path}/out", "EPOCHS": 1,
+        "ROWS": 24, "ATTACKED_TEXTS": 4,
+    }  # fmt: skip
     assert re.findall(r"^(\w+) = ", parameters.source, re.M) == list(given)
     parameters.source = "\n".join(f"{name} = {value!r}" for name, value in given.items())
     for cell in tour.cells:

@@ -214,7 +214,7 @@ def test_rows_of_another_kind_are_told(pairs: Path, tmp_path: Path) -> None:
         (
             save(write_wsc(tmp_path / "wsc"), tmp_path / "w.pt", task="wsc"),
             {},
-            "--task wsc, but only",
+            "--task wsc, but your own data needs",
         ),
         (tmp_path / "alone.pt", {}, "no tokenizer next to it or its data"),
         (pairs / "a.pt", {"tokenizer_dir": write_encoder(tmp_path / "other")}, "its weights don't match"),
