@@ -288,9 +288,3 @@ def test_a_bad_file_is_named(reader: str, tmp_path: Path) -> None:
         with pytest.raises(DataError) as error:
             read(path)
         assert words in str(error.value), (content, words)
-
-
-@pytest.mark.parametrize("read", [table(), read_squad, read_questions, glue("RTE", "train")])
-def test_a_missing_file_is_named(read: Callable[[Path], object], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.csv: no such file"):
-        read(tmp_path / "none.csv")

@@ -12,8 +12,6 @@ from fairseq_adv.data.class_rows import (
     in_order,
     names_in,
     rows_for_data,
-    rows_of,
-    same_class,
     shown,
 )
 from fairseq_adv.data.errors import DataError
@@ -76,12 +74,6 @@ def test_trained_models_have_the_datas_classes(caplog: pytest.LogCaptureFixture)
     assert len(caplog.messages) == 1 and "a.pt: its classes (contradiction, neutral" in caplog.text
     with pytest.raises(DataError, match=r"^label/dict.txt: lists a, b, but the checkpoint has negative, pos"):
         rows_for_data(model, REVIEWS, file, ["a", "b"])
-
-
-def test_one_name() -> None:
-    assert same_class("Positive", REVIEWS) == "positive" and same_class("good", REVIEWS) is None
-    assert same_class("us", ["US", "us"]) == "us" and same_class("Us", ["US", "us"]) is None
-    assert rows_of([], []) == []
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,6 @@ def test_it_is_not_written_through_a_link(tmp_path: Path) -> None:
     [
         (b"{", "a.json: not JSON .*Download the file again"),
         (b"[1]", r"a.json: expected a JSON object, not \[1\]"),
-        (b'{"a": "\xe9"}', "a.json: not UTF-8"),
         (b'{"a": ' + b"[" * 200_000 + b"]" * 200_000 + b"}", "a.json: not JSON"),
     ],
 )

@@ -96,7 +96,6 @@ def test_a_changed_archive_is_refused_before_anything_of_it_runs(
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("PIP_RETRIES", "0", "pip: No matching distribution found for vadersentiment==3.3.2. Check"),
         ("PIP_NO_INDEX", "1", "pip: No matching distribution found"),
         ("PIP_INDEX_URL", "http://127.0.0.1:9/simple", "pip: No matching distribution found"),
         ("PIP_CONFIG_FILE", "{tmp}/pip.conf", "was not downloaded: pip: "),
@@ -109,18 +108,3 @@ def test_an_index_without_it_and_odd_settings(
     (tmp_path / "pip.conf").write_text("[global\n")
     monkeypatch.setenv(name, value.format(tmp=tmp_path))
     refused(fetch, tmp_path / "out", message)
-
-
-def test_an_environment_without_pip(
-    package: bytes, fetch: CommandMain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """uv makes such ones."""
-    original, code = subprocess.run, "import sys; sys.exit('python: No module named pip')"
-    monkeypatch.setattr(subprocess, "run", lambda _, **how: original([sys.executable, "-c", code], **how))
-    refused(fetch, tmp_path / "out", "pip: python: No module named pip. Check")
-
-
-def test_a_copy_that_is_not_there(package: bytes, fetch: CommandMain, tmp_path: Path) -> None:
-    refused(
-        fetch, tmp_path / "out", "/gone: no such file. Pass vaderSentiment-3.3.2.tar.gz", "--from", "/gone"
-    )

@@ -9,7 +9,7 @@ import pytest
 from run_samples import line, write_run
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.run_metrics import NoMetrics, read_metrics
+from fairseq_adv.data.run_metrics import read_metrics
 
 pytestmark = pytest.mark.fast
 GOOD = '{"options": {"dataset": {"valid_subset": "dev,valid"}}}\n'
@@ -32,15 +32,6 @@ def test_numbers_and_options(tmp_path: Path) -> None:
     assert math.isnan(last.loss_nats) and run.valid_splits == ["valid"]
 
 
-def test_a_run_from_before(tmp_path: Path) -> None:
-    with pytest.raises(NoMetrics) as error:
-        read_metrics(tmp_path)
-    assert str(error.value) == (
-        f"{tmp_path}: has no metrics.jsonl: made before 0.4 or by another plug-in. Train again, or read its "
-        "log with 0.3"
-    )
-
-
 KNOWN = '"update": 1, "epoch": 1, "split": "valid"'
 
 
@@ -48,15 +39,11 @@ KNOWN = '"update": 1, "epoch": 1, "split": "valid"'
     ("text", "message"),
     [
         ("{}\n", ":1: options must be an object of objects"),
-        ('{"options": {"common": 5}}\n', ":1: options must be"),
-        ("\n", ":1: not JSON"),
         (GOOD + '{"update": 1}\n', ":2: the key 'epoch' is missing"),
-        (GOOD + f'{{{KNOWN}, "seconds": -1}}\n', ":2: seconds must be a number of 0 or more"),
         (GOOD + f'{{{KNOWN}, "seconds": 1{"0" * 400}}}\n', ":2: seconds must be"),
         (GOOD + f'{{{KNOWN}, "seconds": 1, "loss": NaN}}\n', ":2: not JSON"),
         (GOOD + "[" * 100_000 + "\n", ":2: not JSON"),
         (GOOD + '{"split": "\\ud800"}\n', ":2: not JSON"),
-        (GOOD + "[]\n", ":2: expected a JSON object"),
         (GOOD + "\xff\n", ":2: not UTF-8"),
     ],
 )

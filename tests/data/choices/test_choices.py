@@ -37,8 +37,6 @@ def test_swag_and_hellaswag_as_they_are_distributed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "split"),
     [("train.jsonl", "train"), ("dev.jsonl", "valid"), ("val.jsonl", "valid"), ("valid.jsonl", "valid"),
-     ("ARC-Easy-Dev.jsonl", "valid"), ("Elementary-NDMC-Test.csv", "test"),
-     ("train_rand_split.jsonl", "train"),
      ("dev_rand_split.jsonl", "valid"), ("test_rand_split_no_answers.jsonl", "test"),
      ("extra.jsonl", "extra")],
 )  # fmt: skip
@@ -80,12 +78,8 @@ def test_regents_choices_stand_in_the_question(tmp_path: Path) -> None:
     )
     first, second = read_regents(path)
     assert first.stem == "Which is a gas, at (A) noon?"
-    assert [(c.label, c.text) for c in first.choices] == [
-        ("A", "ice"),
-        ("B", "stone"),
-        ("C", "steam, hot"),
-        ("D", "wood"),
-    ]
+    found = [(c.label, c.text) for c in first.choices]
+    assert found == [("A", "ice"), ("B", "stone"), ("C", "steam, hot"), ("D", "wood")]
     assert first.answer == 2 and first.where == f"{path}:2"
     assert (second.stem, second.answer) == ("Pick one", 1)
 
@@ -115,8 +109,6 @@ def test_race_takes_the_article_as_the_context(tmp_path: Path) -> None:
     assert [q.answer for q in questions] == [1, 0, None, None, 1, 0]
     assert {c.context for q in questions for c in q.choices} == {"A story.\nOf two lines."}
     assert [q.id for q in read_split(folder, "valid-high")] == ["high7.txt-0", "high7.txt-1"]
-    with pytest.raises(DataError, match="no split 'valid-hihg'"):
-        read_split(folder, "valid-hihg")
 
 
 def test_a_blank_of_race_that_lost_its_spaces_is_one(tmp_path: Path) -> None:
@@ -137,15 +129,3 @@ def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
     assert all(q.answer is not None for q in questions) and any(
         c.context for q in questions for c in q.choices
     )
-
-
-def test_a_question_as_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "dev.jsonl"
-    two = [{"label": "1", "text": " x "}, {"label": "2", "text": "y", "para": "P."}]
-    row = {"id": 17, "question": {"stem": "Why?", "choices": two}, "answerKey": 2}
-    bare = {key: value for key, value in row.items() if key != "answerKey"}
-    path.write_text(f"\ufeff{json.dumps(row)}\n\n{json.dumps(bare)}\r\n", "utf-8")
-    first, second = read_questions(path)
-    assert (first.id, first.stem, first.answer, first.where) == ("17", "Why?", 1, f"{path}:1")
-    assert first.choices == (Choice("1", " x "), Choice("2", "y", "P."))
-    assert (second.answer, second.where) == (None, f"{path}:3")

@@ -11,7 +11,6 @@ from support import batch, build, train_args, word_of, write_encoder, write_json
 
 from fairseq_adv.data.choices.prepare_choices import prepare_choices
 from fairseq_adv.data.choices.questions import Choice, Question, read_questions
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.workspace import Prepared
 
 HELLASWAG = {
@@ -71,16 +70,3 @@ def test_what_the_task_reads(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert batch(run, [0, 1])["target"].tolist() == [1, 1]
     assert [question.answer for question in read(tmp_path, "test")] == [None] * 3
-
-
-def test_a_share_is_held_out(tmp_path: Path) -> None:
-    rows = [{**PLAIN, "id": f"p{number}"} for number in range(20)]
-    result = made(tmp_path, *rows)
-    assert result.rows == {"train": 18, "valid": 2} and "2 of 20 training questions" in result.notes[0]
-    together = {question.id for split in ("train", "valid") for question in read(tmp_path, split)}
-    assert together == {row["id"] for row in rows}
-
-
-def test_a_training_file_is_needed(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no training file"):
-        prepare_choices({"valid": tmp_path / "val.csv"}, tmp_path / "out")

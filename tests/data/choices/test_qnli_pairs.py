@@ -36,29 +36,19 @@ def small(folder: Path) -> Path:
     return write(
         folder,
         train=[
-            f"0\tWho?\tAda did.\t{YES}",
-            f"1\tWhen?\tIt rained.\t{NO}",
-            f"2\t Who? \tIt rained.\t{NO}",
-            f"3\tWho?\tNobody saw it.\t{NO}",
-            f"4\tWhere?\tIn Rome.\t{YES}",
+            f"0\tWho?\tAda did.\t{YES}", f"1\tWhen?\tIt rained.\t{NO}", f"2\t Who? \tIt rained.\t{NO}",
+            f"3\tWho?\tNobody saw it.\t{NO}", f"4\tWhere?\tIn Rome.\t{YES}",
             f"5\tWhence?\tFrom Rome.\t{YES}",
         ],
         dev=[
-            f"0\tHow?\tBy train.\t{NO}",
-            f"1\tHow?\tOn foot.\t{YES}",
-            f"2\tWhy?\tBecause.\t{YES}",
-            f"3\tWhich?\tA tree.\t{NO}",
-            f"4\tWhence?\tTo Rome.\t{NO}",
+            f"0\tHow?\tBy train.\t{NO}", f"1\tHow?\tOn foot.\t{YES}", f"2\tWhy?\tBecause.\t{YES}",
+            f"3\tWhich?\tA tree.\t{NO}", f"4\tWhence?\tTo Rome.\t{NO}",
         ],
         test=[
-            "7\tWhy?\tNo reason.",
-            "0\tWhose?\tHers.",
-            "3\tWhose?\tHis.",
-            "1\tWhose?\tTheirs.",
-            "5\tWhat?\tX.",
-            "6\tWhich?\tA tree.",
+            "7\tWhy?\tNo reason.", "0\tWhose?\tHers.", "3\tWhose?\tHis.", "1\tWhose?\tTheirs.",
+            "5\tWhat?\tX.", "6\tWhich?\tA tree.",
         ],
-    )
+    )  # fmt: skip
 
 
 def read(out: Path, split: str) -> list[dict[str, Any]]:
@@ -120,11 +110,9 @@ def test_the_right_choice_stands_first_about_as_often_as_second() -> None:
 
 BAD = [
     ("train", ["0\tWho?\tAda."], "train.tsv:2: 3 column(s) instead of 4"),
-    ("train", [f"0\tWho?\t \t{YES}"], "train.tsv:2: empty sentence. Fill it in"),
     ("dev", ["0\tWho?\tAda.\tmaybe"], "dev.tsv:2: unknown label 'maybe'"),
     ("dev", [f"0\tA\tb\t{YES}", f"0\tC\td\t{NO}"], "dev.tsv:3: index 0 is also at"),
     ("train", [f"0\tWho?\tAda.\t{YES}"], "train.tsv: no question has both an entailed sentence"),
-    ("test", ["0\tWho?"], "test.tsv:2: 2 column(s) instead of 3"),
 ]  # fmt: skip
 
 

@@ -67,18 +67,6 @@ def test_a_question_with_its_answer_is_never_cut_but_refused(tokenizer: TokenToI
     assert words(short, tokenizer, 1) == ["<s> w2 </s>", "<s> w1 w2 w3 w4 </s>"]
 
 
-def test_no_document_no_segment(tokenizer: TokenToIds) -> None:
-    assert words(dataset(tokenizer, [[("", "w1"), (" ", "w2")]], 9), tokenizer) == [
-        "<s> w1 </s>",
-        "<s> w2 </s>",
-    ]
-
-
-def test_a_text_is_kept_once(tokenizer: TokenToIds) -> None:
-    data = dataset(tokenizer, [[("w1 w2", f"w{k}") for k in range(4)]] * 3, 20)
-    assert len(data.segments.lengths) == 5
-
-
 def test_max_tokens_counts_all_rows_at_the_longest(tokenizer: TokenToIds) -> None:
     data = dataset(tokenizer, [[("", "w1"), ("", "w1 w2 w3")], [("", "w1")] * 5], 20)
     assert [data.num_tokens(i) for i in (0, 1)] == [2 * 5, 5 * 3]

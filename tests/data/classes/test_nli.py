@@ -103,15 +103,6 @@ def test_multinli_has_two_dev_files_and_a_test_file_without_labels(
     assert targets(tmp_path / "out", "valid1") == ["entailment"] and "without labels: test" in result.notes
 
 
-def test_the_text_files_of_snli_have_a_header(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    row = "{}\t( a )\tthe\ta b\tid"
-    header = "gold_label\tparse\tsentence1\tsentence2\tpairID"
-    train = "\n".join([header, *(row.format(label) for label in (*THREE, "-"))])
-    folder = folder_with(tmp_path / "snli", train_txt=train, dev_txt=f"{header}\n{row.format('neutral')}")
-    assert made(folder, tmp_path / "out", tokenizer).rows == {"train": 3, "valid": 1}
-    assert targets(tmp_path / "out", "train") == list(THREE)
-
-
 def test_scitail_in_both_of_its_layouts(tokenizer: TokenToIds, tmp_path: Path) -> None:
     columns = 'the "quoted\ta b\tentails\nthe\ta b\tneutral\n'
     folder = folder_with(
@@ -148,10 +139,3 @@ def test_anli_has_all_rounds_together_and_each_alone(tokenizer: TokenToIds, tmp_
     assert some.rows["train"] == 4 and "test-R2" not in some.rows
     assert targets(tmp_path / "some", "train") == ["entailment", "neutral", "neutral", "neutral"]
     assert "valid-R1" not in made(folder, tmp_path / "one", tokenizer, "R1").rows
-
-
-def test_a_sample_as_one_json_object(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    rows = {str(k): {"text_a": "the", "text_b": "a b", "label": label} for k, label in enumerate(THREE * 4)}
-    (tmp_path / "mnli_train_12.json").write_text(json.dumps(rows))
-    result = made(tmp_path, tmp_path / "out", tokenizer)
-    assert result.rows == {"train": 11, "valid": 1} and result.notes[0] == "layout: text_a, text_b, label"

@@ -138,17 +138,13 @@ def test_a_share_is_held_out_and_named(tokenizer: TokenToIds, tmp_path: Path) ->
     assert written(tmp_path / "other") != written(tmp_path / "out")
 
 
-def test_a_second_run_reuses_and_other_rows_are_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    splits = {"train": texts("a", "b"), "valid": texts("a")}
-    assert not made(tmp_path / "out", tokenizer, **splits).reused
-    assert made(tmp_path / "out", tokenizer, **splits).reused
-    for changed in ({"train": texts("b", "a")}, {"valid": texts("b")}, {"test": texts("a")}):
-        with pytest.raises(DataError, match=r"made from other files or options \(rows"):
-            made(tmp_path / "out", tokenizer, **{**splits, **changed})
-    assert not made(tmp_path / "out", tokenizer, how={"overwrite": True}, **splits).reused
-
-
-def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path) -> None:
+def test_labels_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path) -> None:
+    for splits, message in (
+        ({"train": texts("a", "b"), "valid": [{"text": "x"}]}, r"valid.csv:2: no column 'label'"),
+        ({"train": texts(None, "a"), "valid": texts("a")}, r"train.csv:2: no label in column 'label'"),
+    ):
+        with pytest.raises(DataError, match=message):
+            made(tmp_path / "out", tokenizer, **splits)
     for split in ("valid", "test"):
         with pytest.raises(DataError, match=rf"{split}.csv:3: label 'c' is not in the training rows"):
             made(
@@ -159,17 +155,3 @@ def test_classes_that_no_model_could_learn(tokenizer: TokenToIds, tmp_path: Path
             )
     with pytest.raises(DataError, match=r"train.csv:2 .* all have the label 'a'"):
         made(tmp_path / "out", tokenizer, train=texts("a", "a"), valid=texts("a"))
-
-
-def test_only_a_test_split_may_lack_labels_and_then_all(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"valid.csv:2: no column 'label'"):
-        made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=[{"text": "x"}])
-    with pytest.raises(DataError, match=r"test.csv:3: no label in column 'label'"):
-        made(tmp_path / "out", tokenizer, train=texts("a", "b"), valid=texts("a"), test=texts("a", None, "b"))
-
-
-def test_all_rows_without_a_label_are_told_at_once(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    train = [*texts(*[None, "a"] * 11), {"text": "x", "label": "b"}]
-    message = r"train.csv:2: no .* 'label', nor in 10 more rows \(4, 6, 8, 10, 12, 14, 16, 18, …\)\. Fill"
-    with pytest.raises(DataError, match=message):
-        made(tmp_path / "out", tokenizer, train=train)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_adv.data.corpus.mask_schedule import MaskSchedule, ScheduledMasking
+from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
 from fairseq_adv.data.errors import DataError
 
 pytestmark = pytest.mark.fast
@@ -49,11 +49,3 @@ def test_what_is_refused(text: str, max_epoch: int, message: str) -> None:
     with pytest.raises(DataError) as error:
         MaskSchedule.parse(text, max_epoch)
     assert f"--mask-prob-schedule {text}" in str(error.value) and message in str(error.value)
-
-
-def test_data_sets_of_another_fairseq_are_refused() -> None:
-    class Other:
-        can_reuse_epoch_itr_across_epochs = True
-
-    with pytest.raises(RuntimeError, match=r"fairseq 0\.12\.2"):
-        ScheduledMasking(Other(), MaskSchedule.parse("0.1", 1))

@@ -13,7 +13,6 @@ from fairseq.data.encoders.sentencepiece_bpe import SentencepieceBPE, Sentencepi
 from glue_samples import AWKWARD, small_bpe, small_wordpiece, write
 
 from fairseq_adv.data.corpus.word_cache import WHITE_SPACE, WordCache
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
@@ -115,14 +114,3 @@ def test_sentencepiece_equals_fairseqs_steps(sentencepiece_files: Path, tmp_path
         3,
         *(SentencePieceTokenizer(model, dictionary).dictionary.index(w) for w in ("two", "中文")),
     } < set(ids)
-
-
-def test_bad_sentencepiece_files_are_refused(sentencepiece_files: Path, tmp_path: Path) -> None:
-    dictionary = sentencepiece_files / "dict.txt"
-    with pytest.raises(DataError, match=r"no.model: no such file"):
-        SentencePieceTokenizer(tmp_path / "no.model", dictionary)
-    (tmp_path / "bad.model").write_bytes(b"not a model at all")
-    with pytest.raises(DataError, match=r"bad.model: not a SentencePiece model"):
-        SentencePieceTokenizer(tmp_path / "bad.model", dictionary)
-    with pytest.raises(DataError, match=r"belongs to another tokenizer"):
-        SentencePieceTokenizer(sentencepiece_files / "spm.model", small_bpe(tmp_path / "bpe") / "dict.txt")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from glue_recipe import run_recipe, written
-from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb, write
+from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb
 from support import slow
 
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -118,24 +117,6 @@ def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
     assert not any("MNLI" in note for note in beside.notes)
     order = ["entailment", "neutral", "contradiction"]
     assert labels_in(tmp_path / "beside") == labels_in(tmp_path / "mnli") == order
-
-
-def test_missing_files_are_listed(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    WRITERS["MNLI"](tmp_path / "MNLI")
-    (tmp_path / "MNLI" / "dev_mismatched.tsv").unlink()
-    with pytest.raises(
-        DataError, match=r"MNLI/train.tsv\n.*MNLI/dev_matched.tsv\n.*dev_mismatched.tsv \(missing\)"
-    ):
-        prepare(tmp_path, "MNLI", tmp_path / "out", tokenizer, progress=False)
-    with pytest.raises(DataError, match=r"nowhere.*are missing"):
-        prepare(tmp_path / "nowhere", "RTE", tmp_path / "out", tokenizer, progress=False)
-
-
-def test_a_class_that_training_lacks_is_refused(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    sst2(tmp_path / "SST-2")
-    write(tmp_path / "SST-2" / "train.tsv", ["sentence\tlabel", "good\t1"])
-    with pytest.raises(DataError, match=r"train.tsv:2 and the rows after it: all have the label '1'"):
-        prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
 
 
 def test_scores_are_written_as_awk_prints_them(tokenizer: TokenToIds, tmp_path: Path) -> None:

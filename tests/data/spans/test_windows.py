@@ -49,7 +49,7 @@ def test_windows_by_hand(tmp_path: Path) -> None:
 
 
 @pytest.mark.fast
-@pytest.mark.parametrize("longest", range(8, 20))
+@pytest.mark.parametrize("longest", [8, 9, 12, 19])
 @pytest.mark.parametrize("overlap", [0, 1, 3])
 def test_every_token_is_in_a_window_and_no_window_is_more_than_needed(
     tmp_path: Path, longest: int, overlap: int
@@ -112,10 +112,8 @@ def real_tokenizer(kind: str, shared_data: Path, folder: Path, texts: list[str])
     "name",
     [
         "dev-v1.1.sample1000.json",
-        slow("train-v1.1.answerable-of-v2-slice.json"),
         slow("sample1k-HCVerifyAll.json"),
         slow("dev-v2.0.cs224n.json"),
-        slow("train-v2.0.first-articles.json"),
     ],
 )
 def test_every_answer_of_the_real_files_survives_the_tokens(

@@ -27,14 +27,6 @@ CASES: dict[str, tuple[list[list[Row]], str]] = {
         [[*GOOD, ("", "x"), (" \t\u00a0", "x")]],
         "texts without a visible character: 2, the first at train:3",
     ),
-    "zero width": (
-        [[*GOOD, ("\u200b\ufeff", "x")]],
-        "texts without a visible character: 1, the first at train:3",
-    ),
-    "one of a pair": (
-        [[("a", "b", "x"), ("a", " ", "y")]],
-        "texts without a visible character: 1, the first at train:2",
-    ),
     "NUL": ([GOOD, [("c\0d", "x")]], "texts with NUL characters: 1, the first at valid:1"),
     "look-alike classes": (
         [[*GOOD, ("c", "x\u200b"), ("d", "\uff58"), ("e", "so so")], [("f", "so\u00a0so")]],
@@ -43,10 +35,6 @@ CASES: dict[str, tuple[list[list[Row]], str]] = {
     "contradiction": (
         [[*GOOD, ("a", "y"), ("a", "x"), ("b", "x")]],
         "texts with different labels: 2, such as train:1 ('x') and train:3 ('y')",
-    ),
-    "contradiction in valid": (
-        [GOOD, [("c", "x"), ("c", "y")]],
-        "texts with different labels: 1, such as valid:1 ('x') and valid:2 ('y')",
     ),
     "train in valid": (
         [GOOD, [("c", "x"), ("b", "y")]],

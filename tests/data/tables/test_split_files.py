@@ -16,7 +16,6 @@ pytestmark = pytest.mark.fast
     ("name", "split"),
     [
         ("train.csv", "train"), ("snli_1.0_dev.jsonl", "valid"), ("R1.test.jsonl", "test"),
-        ("hellaswag_val.jsonl", "valid"), ("multinli_1.0_dev_matched.jsonl", "valid"),
         ("multinli_1.0_dev_mismatched.txt", "valid1"), ("test-mismatched.tsv", "test1"),
         ("Validation.tsv", "valid"), ("trained.csv", ""), ("train_dev.csv", ""), ("README.txt", ""),
     ],

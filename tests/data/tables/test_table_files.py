@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def test_jsonl(name: str, tmp_path: Path) -> None:
     assert rows_of(tmp_path / name, '{"a": 1}\n\n{"a": null}') == [(":1", {"a": 1}), (":3", {"a": None})]
 
 
-@pytest.mark.parametrize("name", ["train_5500.label", "a.txt", "TREC.train.all"])
+@pytest.mark.parametrize("name", ["train_5500.label", "a.txt"])
 def test_lines_that_begin_with_a_class_in_another_encoding(name: str, tmp_path: Path) -> None:
     content = "ENTY:other What is caf\xe9 ?\n\nDESC:def  W\n".encode("latin-1")
     assert rows_of(tmp_path / name, content, encoding="latin-1") == [
@@ -61,10 +60,3 @@ def test_parquet_columns_that_cannot_be_read(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"]), path)
     with pytest.raises(DataError, match=r"a.parquet: two columns are named 'text'. Rename one"):
         list(read_table(path))
-
-
-def test_parquet_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "a.parquet").touch()
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(DataError, match=r"a.parquet: parquet needs pyarrow: pip install pyarrow$"):
-        list(read_table(tmp_path / "a.parquet"))

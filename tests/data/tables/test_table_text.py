@@ -10,7 +10,6 @@ import pytest
 
 from fairseq_adv.data.tables.table_files import read_table
 from fairseq_adv.data.tables.table_text import plain_cell, table_text
-from fairseq_adv.evaluation.predict.benchmarks import prediction_task
 
 pytestmark = pytest.mark.fast
 
@@ -33,10 +32,3 @@ def test_a_table_with_tabs_is_read_back_under_the_name_of_a_csv(tmp_path: Path) 
     texts = ['a "fine", long film', "x\ty", "l\nm"]
     (tmp_path / "a.csv").write_text(table_text([["text", "class"], *([t, "1"] for t in texts)], "\t"))
     assert [row["text"] for _, row in read_table(tmp_path / "a.csv")] == texts
-
-
-def test_answers_of_the_same_questions_are_replaced(tmp_path: Path) -> None:
-    path, arc = tmp_path / "a.csv", prediction_task("arc")
-    path.write_text(arc.text(["=1", "'=2"], ["A", "B"], path))
-    assert path.read_text() == "'=1,A\n''=2,B\n"
-    arc.text(["'=2", "=1"], ["A", "B"], path)

@@ -49,15 +49,10 @@ def test_comments_are_left_out_and_told(tmp_path: Path, caplog: pytest.LogCaptur
     [
         ("#Berlin\tB-LOC\tNNP\nis\tO\tVBZ\n", "#Berlin", 0),  # the tag is not in the last column
         ("\ufeff#Berlin NNP\nis VBZ\n", "#Berlin", 0),  # parts of speech are no such tags
-        ("#\tNN\nis\tVBZ\n", "#", 0),
         ("# b NNP\n#text = Berlin is\nBerlin NNP\n", "Berlin", 2),
-        ("#a\tNN\n#b\tNN\n", "#a", 0),
         ("#end document\n#begin document (a b); part 1\nBerlin B-LOC\n", "Berlin", 2),  # words end in tags
         ("#id = 5\nBerlin NNP B-LOC\n", "Berlin", 1),
         ("# text = Take the I-95\nTake B-V\n", "Take", 1),  # ends as a tag does
-        ("#text = an E-mail\nan\tDT\n", "an", 1),
-        ("#a B-LOC\n#b I-LOC\n", "#a", 0),
-        ("# I-5\nTake\tB-V\n", "Take", 1),  # words have tabs
         ("# B-5\nTake B-V\n", "#", 0),
     ],
 )
@@ -89,9 +84,7 @@ def test_words_alone_are_for_a_split_without_tags(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a\tO\nb\n", ":2: 1 columns, but the lines before it have 2"),
-        ("a\tO\n\nb\t\n", ":3: 1 columns, but the lines before it have 2"),
         ("a\tO\nb\tx\tO\n", ":2: 3 columns, but the lines before it have 2"),
-        ("\tO\n", ":1: 1 columns"),
         ("\n\n-DOCSTART-\n", ": no words found"),
         ("a\tB-X\nb\tZ\n", ":2: 'Z' is not a tag"),
         ("#Berlin\tLOC\nis\tO\n", ":1: 'LOC' is not a tag"),
@@ -101,9 +94,3 @@ def test_missing_columns_are_named(tmp_path: Path, text: str, message: str) -> N
     with pytest.raises(DataError) as error:
         read_columns(written(tmp_path, text))
     assert f"train.tsv{message}" in str(error.value)
-
-
-def test_not_utf_8_is_named(tmp_path: Path) -> None:
-    (tmp_path / "train.tsv").write_bytes(b"a\tO\nb\xff\tO\n")
-    with pytest.raises(DataError, match=r"train\.tsv:2: not UTF-8"):
-        read_columns(tmp_path / "train.tsv")

@@ -104,15 +104,3 @@ def test_the_cover_of_a_range() -> None:
     assert last[0] < first[0]  # no token
     first, last = covering(starts[:0], ends[:0], 0, 3)
     assert last < first
-
-
-def test_other_tokenizers_are_refused(tokenizer: TokenToIds) -> None:
-    class Other(TokenToIds):
-        kind = "other"
-
-        def pieces(self, rows: Any) -> Any:
-            return []
-
-    other = Other.__new__(Other)
-    with pytest.raises(TypeError, match="other: the characters that its tokens cover are unknown"):
-        encode_aligned(other, ["a"])

@@ -107,32 +107,6 @@ def test_ids_of_a_hugging_face_folder_may_have_gaps(tmp_path: Path) -> None:
     assert [symbols[number] for number in tokenizer.encode(["it"])[0]] == ["99", "</s>"]
 
 
-def test_prepared_data_has_one(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    sst2(tmp_path / "SST-2")
-    prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
-    found = saved_tokenizer(tmp_path / "run" / "checkpoint_best.pt", str(tmp_path / "out"))
-    assert ids(found) == ids(tokenizer)
-
-
-def test_data_that_were_made_before_tokenizers_were_kept_are_used_as_they_are(tmp_path: Path) -> None:
-    tokenizer = tokenizer_for_encoder(small_wordpiece(tmp_path / "encoder"))
-    sst2(tmp_path / "SST-2")
-    out = tmp_path / "out"
-    prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
-    manifest = out / "manifest.json"
-    kept = [line for line in manifest.read_text().split("\n") if '"tokenizer/' not in line]
-    manifest.write_text("\n".join(kept).replace(",\n }", "\n }"))
-    for path in (out / FOLDER).iterdir():
-        path.unlink()
-    (out / FOLDER).rmdir()
-    result = prepare(tmp_path, "SST-2", out, tokenizer, progress=False)
-    assert result.reused and result.notes == [
-        "made before tokenizer/ was stored with the data; --overwrite adds it"
-    ]
-    prepare(tmp_path, "SST-2", out, tokenizer, progress=False, overwrite=True)
-    assert (out / FOLDER / "tokenizer.json").is_file()
-
-
 def test_where_it_is_looked_for(tmp_path: Path) -> None:
     places = {name: tmp_path / name for name in ("named", "told")}
     places.update({name: tmp_path / name / FOLDER for name in ("run", "data")})

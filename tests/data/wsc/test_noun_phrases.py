@@ -23,19 +23,12 @@ pytestmark = pytest.mark.fast
 
 # word, part of speech, head, relation
 SENTENCE = [
-    ("He", "PRON", 1, "nsubj"),
-    ("put", "VERB", 1, "ROOT"),
-    ("his", "PRON", 5, "poss"),
+    ("He", "PRON", 1, "nsubj"), ("put", "VERB", 1, "ROOT"), ("his", "PRON", 5, "poss"),
     ("old", "ADJ", 5, "amod"),
-    ("apple", "NOUN", 5, "compound"),
-    ("pie", "NOUN", 1, "dobj"),
-    ("in", "ADP", 1, "prep"),
-    ("Mark", "PROPN", 8, "compound"),
-    ("Twain", "PROPN", 10, "poss"),
-    ("'s", "PART", 8, "case"),
-    ("box", "NOUN", 6, "pobj"),
-    (".", "PUNCT", 1, "punct"),
-]
+    ("apple", "NOUN", 5, "compound"), ("pie", "NOUN", 1, "dobj"), ("in", "ADP", 1, "prep"),
+    ("Mark", "PROPN", 8, "compound"), ("Twain", "PROPN", 10, "poss"), ("'s", "PART", 8, "case"),
+    ("box", "NOUN", 6, "pobj"), (".", "PUNCT", 1, "punct"),
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -70,12 +63,6 @@ def test_without_spacy(monkeypatch: pytest.MonkeyPatch) -> None:
     load_pipeline.cache_clear()
     with pytest.raises(DataError, match=r"needs spaCy.*pip install 'fairseq_adv\[wsc\]'.*prepare wsc"):
         load_pipeline()
-
-
-def test_without_the_model() -> None:
-    pytest.importorskip("spacy", reason="needs spaCy (pip install 'fairseq_adv[wsc]')")
-    with pytest.raises(DataError, match=r"'no_such_model' can't be loaded.*spacy download no_such_model"):
-        load_pipeline("no_such_model")
 
 
 def test_from_a_model_to_candidates(doc: Any, tmp_path: Any) -> None:
