@@ -15,10 +15,7 @@ from support import all_verbs, command, run_command
 
 import fairseq_adv.cli
 from fairseq_adv.cli import doctor
-from fairseq_adv.cli.script import check_name
 from fairseq_adv.data.checked_json import json_line
-from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 from fairseq_adv.tasks.task_record import described_tasks
 
@@ -30,22 +27,11 @@ def python_cli(*words: str) -> subprocess.CompletedProcess[str]:
     return run_command(sys.executable, "-m", "fairseq_adv", *words)
 
 
-def console_script() -> str:
-    path = command("fairseq-adv")
-    if not Path(path).exists():
-        pytest.skip("fairseq_adv is on the path but not installed: scripts/setup_env.sh does that")
-    return path
-
-
-def is_ours(path: str) -> bool:
-    """Whether ``path`` is a folder with the plug-in: the checkout's, or a copy that pip made."""
-    return path == USER_DIR or (Path(path) / "criterions" / "freelb.py").exists()
-
-
 def test_user_dir_prints_a_folder_and_nothing_else() -> None:
-    """As a shell calls it. It is quick because it imports nothing large, as the next test says."""
-    done = run_command(console_script(), "user-dir")
-    assert is_ours(done.stdout.rstrip("\n")) and done.stderr == ""
+    """The checkout's, or that of a copy which pip made."""
+    done = run_command(command("fairseq-adv"), "user-dir")
+    path = done.stdout.rstrip("\n")
+    assert (path == USER_DIR or (Path(path) / "criterions" / "freelb.py").exists()) and done.stderr == ""
 
 
 def test_nothing_that_only_tells_imports_torch_or_fairseq() -> None:
@@ -61,16 +47,6 @@ def test_nothing_that_only_tells_imports_torch_or_fairseq() -> None:
     done = run_command(sys.executable, "-c", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("usage: ") == len(helps)
-
-
-def test_user_dir_is_a_folder_that_fairseq_imports() -> None:
-    found = python_cli("user-dir").stdout.rstrip("\n")
-    code = (
-        "from argparse import Namespace; from fairseq import utils, criterions;"
-        f"utils.import_user_module(Namespace(user_dir={found!r}));"
-        "print('freelb' in criterions.CRITERION_REGISTRY)"
-    )
-    assert run_command(sys.executable, "-c", code).stdout.splitlines()[-1] == "True"
 
 
 def test_a_second_fairseq_adv_is_no_user_dir(tmp_path: Path) -> None:
@@ -100,40 +76,17 @@ def test_json_has_no_number_that_is_not_finite() -> None:
     assert json_line(nested) == '{"loss": null, "a": {"b": [1.5, null, "x"]}, "c": [null, 2]}'
 
 
-def test_a_wrong_command_exits_with_2() -> None:
-    done = python_cli("user-directory")
-    assert done.returncode == 2 and "user-directory" in done.stderr and "Traceback" not in done.stderr
-
-
 def test_each_benchmark_is_answered_by_a_task() -> None:
     answered = {name for record in described_tasks().values() for name in record.benchmarks}
     assert answered == {task.name for task in PREDICTION_TASKS}
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["prepare", "glue", "in", "AGNews", "out"],
-            "AGNews: no such GLUE task (for your own data use fairseq-adv prepare classification). Choose",
-        ),
-        (["predict", "a.pt", "--task", "nope", "--out", "out"], "--task nope: no such task. Choose one of "),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
-def test_a_wrong_name_is_refused_before_torch_is_imported(
-    words: list[str], message: str, tmp_path: Path
-) -> None:
+def test_a_wrong_name_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    words = ["predict", "a.pt", "--task", "nope", "--out", "out"]
     code = f"import sys, fairseq_adv.cli as cli; print(cli.main({words}), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout == "2 False\n" and done.stderr.startswith(f"error: {message}"), done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_glue_tasks_are_named_in_any_case() -> None:
-    check_name("stsb", [task.name for task in TASKS], "")
-    with pytest.raises(DataError, match="one of freelb"):
-        check_name("FreeLB", ["freelb"], "one of", loosely=False)
+    assert done.stdout == "2 False\n" and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("error: --task nope: no such task. Choose one of "), done.stderr
 
 
 # --- doctor -------------------------------------------------------------------------------------
@@ -171,16 +124,10 @@ def test_doctor_on_this_machine() -> None:
     ("python", "changed", "broken", "said"),
     [
         ((3, 10), {"torch": "2.6.0", "numpy": "1.26.4"}, "", ""),
-        ((3, 14), {}, "", ""),
         ((3, 9), {}, "Python", "needs 3.10 to 3.14; fairseq_adv<0.4 works with older ones"),
-        ((3, 15), {}, "Python", "needs 3.10 to 3.14"),
-        ((3, 10), {"torch": ""}, "torch", "fix: pip install -U torch"),
         ((3, 10), {"torch": "2.5.1"}, "torch", "needs 2.6; fairseq_adv<0.4 works with older ones"),
-        ((3, 10), {"numpy": ""}, "numpy", "fix: pip install numpy"),
         ((3, 10), {"fairseq": "0.12.3"}, "fairseq", "fix: pip install fairseq==0.12.2"),
-        ((3, 10), {"fairseq": ""}, "fairseq", "fix: pip install fairseq==0.12.2"),
         ((3, 10), {"hydra_core": "1.3.2"}, "hydra-core", "fix: pip install hydra-core==1.0.7"),
-        ((3, 10), {"omegaconf": "2.3.0"}, "omegaconf", "fix: pip install omegaconf==2.0.6"),
         ((3, 10), {"pip": "24.1"}, "", "note: pip 24.1 and later"),
     ],
 )
@@ -223,26 +170,8 @@ def test_doctor_sees_missing_extensions_and_a_pth_that_was_not_run(
     assert status == 1 and ": data_utils_fast and token_block_utils_fast" in text
 
 
-def test_doctor_shows_why_torch_cannot_be_imported(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text("raise ImportError('libcublas.so.11: cannot open it')\n")
-    done = run_command(sys.executable, "-m", "fairseq_adv", "doctor", PYTHONPATH=str(tmp_path))
-    assert done.returncode == 1
-    assert "`import torch` fails: ImportError: libcublas.so.11" in done.stdout
-    assert "Traceback" not in done.stdout + done.stderr
-
-
 def test_options_lists_what_fairseq_s_help_leaves_out() -> None:
     done = run_command(sys.executable, "-m", "fairseq_adv", "options", "freelb")
     assert done.returncode == 0, done.stderr
     text = " ".join(done.stdout.split())
     assert "--adv-max-norm" in text and "epsilon, radius of the ball" in text and "(default: 3)" in text
-
-
-def test_options_of_an_unknown_criterion_names_the_known_ones() -> None:
-    done = run_command(sys.executable, "-m", "fairseq_adv", "options", "cross_entropy")
-    assert done.returncode == 2
-    known = (
-        "alum_vat, awp, creat, flooding, freeat, freelb, infobert, noise, pgd, r3f, rdrop, sam, sift, smart, "
-        "standard, tavat, yopo"
-    )
-    assert f"error: cross_entropy: no such criterion in fairseq_adv. Choose one of {known}" in done.stderr

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import hf_models
 import pytest
 from support import CommandMain, run_command, verb
 
@@ -16,20 +15,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return run_command(*verb(words[0]), *words[1:])
 
 
-def test_converts_and_reuses(tmp_path: Path) -> None:
-    hf_models.save_roberta(tmp_path / "hf", head=False)
-    words = ["convert", str(tmp_path / "hf"), str(tmp_path / "out")]
-    first = run(*words)
-    assert first.returncode == 0, first.stderr
-    assert first.stdout.endswith(f"wrote {tmp_path / 'out'}\n")
-    assert "newly initialised: encoder.lm_head" in first.stderr
-    assert "left out: pooler.dense.weight" in first.stderr
-    second = run(*words)
-    assert second.returncode == 0
-    assert second.stdout.endswith(f"{tmp_path / 'out'} is already there; nothing to do\n")
-
-
-@pytest.mark.parametrize("words", [["convert", "{tmp}/absent"], ["fetch", "minilm"], ["fetch", "reviews"]])
+@pytest.mark.parametrize("words", [["convert", "{tmp}/absent"], ["fetch", "minilm"]])
 def test_mistake_is_one_line(tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("kept")
@@ -46,7 +32,6 @@ def test_mistake_is_one_line(tmp_path: Path, words: list[str]) -> None:
             ["out/m 1"],
             "fetch out/m 1: say what to fetch, such as `fairseq-adv fetch minilm 'out/m 1'`. Known: ",
         ),
-        (["films", "out"], "fetch films: say what to fetch, such as `fairseq-adv fetch minilm out`. "),
         (["reviews"], "fetch reviews: pass the output folder too: fairseq-adv fetch reviews OUT"),
     ],
 )

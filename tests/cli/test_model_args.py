@@ -22,22 +22,16 @@ def test_sizes_are_taken(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("--arch roberta_base --user-dir evil", "'--user-dir' is not an encoder size. Remove it"),
-        ("--user-dir=evil", "'--user-dir=evil' is not an encoder size"),
         ("--encoder-layers --user-dir evil", "--encoder-layers '--user-dir' is not a size"),
         ("--encoder-layers=6", "'--encoder-layers=6' is not an encoder size"),
-        ("--encoder-layers", "--encoder-layers '' is not a size"),
-        ("--encoder-layers ../6", "--encoder-layers '../6' is not a size"),
         ("--arch ${env:HOME}", "--arch '${env:HOME}' is not a size"),
-        ("evil --arch roberta_base", "'evil' is not an encoder size"),
         ("--arch 'roberta_base", "not a line of options (No closing quotation)"),
         ("--arch \udcff", "not a line of options ('utf-8' codec can't decode"),
-        (None, "no such file. Pass a folder written by fairseq-adv convert"),
     ],
 )
-def test_nothing_else_is(text: str | None, message: str, tmp_path: Path) -> None:
+def test_nothing_else_is(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "model_args.txt"
-    if text is not None:
-        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(ValueError) as told:  # noqa: PT011 - the text is what is compared
         model_args(tmp_path)
     assert str(told.value).startswith(f"{path}: ") and message in str(told.value)

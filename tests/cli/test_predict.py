@@ -18,7 +18,6 @@ from support import (
     fairseq_train,
     handle_interrupts,
     run_command,
-    slow,
     start_command,
     train_args,
     verb,
@@ -68,11 +67,8 @@ def test_trained_model_to_file_and_the_score_that_training_logged(
     assert answers[0].read_bytes() == answers[1].read_bytes()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), slow(signal.SIGTERM, 143)])
 @pytest.mark.timing
-def test_stopped_in_the_middle_and_run_again(
-    trained: Path, tmp_path: Path, number: signal.Signals, status: int
-) -> None:
+def test_stopped_in_the_middle_and_run_again(trained: Path, tmp_path: Path) -> None:
     # So many questions, one at a time, that it takes seconds.
     rows = (trained / "data" / "test.jsonl").read_text().splitlines()
     many = [json.dumps({**json.loads(rows[i % 5]), "id": f"q{i}"}) for i in range(4000)]
@@ -86,9 +82,9 @@ def test_stopped_in_the_middle_and_run_again(
         block = process.stderr.read1(1000)  # type: ignore[attr-defined]
         assert block, seen.decode()
         seen += block
-    process.send_signal(number)
+    process.send_signal(signal.SIGINT)
     _, rest = process.communicate()
-    assert process.returncode == status, rest.decode()
+    assert process.returncode == 130, rest.decode()
     assert b"stopped; run the same command again to resume" in rest
     assert b"Traceback" not in rest and not (tmp_path / "out").exists()
     again = run_command(*words)
@@ -182,22 +178,8 @@ def test_columns_that_are_kept_stand_beside_the_answers(
     done = run(*words, "--keep", "title")
     assert done.returncode == 2 and "a.jsonl:1: no column 'title'. The columns are 'id', 't'" in done.stderr
     (tmp_path / "c.jsonl").write_text('{"t": "A film", "prediction": 1}\n')
-    done = run(
-        checkpoint(films), "--input", tmp_path / "c.jsonl", "--text", "t", "--keep", "prediction", "--cpu"
-    )
+    done = run(checkpoint(films), "--input", tmp_path / "c.jsonl", "--text", "t", "--keep", "prediction")
     assert done.returncode == 2 and "--keep prediction: the answers have a column of this name" in done.stderr
-    (tmp_path / "b.jsonl").write_text('{"t": "A film", "x": ["y"]}\n')
-    done = run(checkpoint(films), "--input", tmp_path / "b.jsonl", "--text", "t", "--keep", "x", "--cpu")
-    assert done.returncode == 2 and "b.jsonl:1: column 'x' is not text: ['y']" in done.stderr
-
-
-def test_a_prepared_folder_without_a_task(films: Path, tmp_path: Path, run: CommandMain) -> None:
-    words = [checkpoint(films), "--data", films / "data", "--out", tmp_path, "--cpu"]
-    done = run(*words, "--split", "valid")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"wrote {tmp_path}/predictions-valid.tsv (26 rows, 1 model)\n  accuracy: ")
-    done = run(*words)  # the test split has no labels
-    assert done.stdout == f"wrote {tmp_path}/predictions.tsv (26 rows, 1 model)\n"
 
 
 def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) -> None:
@@ -227,18 +209,11 @@ def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) ->
     ("words", "message"),
     [
         (["CHECKPOINT"], "--out is missing"),
-        (["CHECKPOINT", "--out", "OUT"], "or a file of texts with --input FILE --text COLUMN"),
         (["--stdin"], "CHECKPOINT is missing"),
         (["CHECKPOINT", "--stdin", "--input", "a.txt"], "--stdin and --input: pass only one of them"),
         (["CHECKPOINT", "--stdin", "--task", "RTE"], "--task is for --data, not for --stdin. Leave it out."),
-        (["CHECKPOINT", "--input", "a.txt", "--vote"], "--vote is for --data, not for --input"),
         (["CHECKPOINT", "--stdin", "--out", "OUT"], "--out is for --data and --input; --stdin prints"),
         (["CHECKPOINT", "--data", "DATA", "--out", "OUT", "--text", "a"], "--text needs --input"),
-        (["CHECKPOINT", "--stdin", "--no-header"], "--no-header needs --input"),
-        (["CHECKPOINT", "--input", "a.csv"], "a.csv: no such file"),
-        (["CHECKPOINT", "--stdin", "--tokenizer-dir", "OUT"], "out: no such folder"),
-        (["gone.pt", "--stdin"], "gone.pt: no such checkpoint"),
-        (["DATA", "--stdin"], "data: a folder. Pass a checkpoint in it, such as "),
         (["CHECKPOINT", "--input", "DATA"], "data: a folder. Pass a file"),
     ],
 )

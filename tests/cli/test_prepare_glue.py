@@ -48,6 +48,3 @@ def test_all_tasks_that_are_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert run(tmp_path / "glue", "ALL", tmp_path / "bins", *options) == 0
     assert sorted(path.name for path in (tmp_path / "bins").iterdir()) == ["RTE-bin", "SST-2-bin"]
     assert "so not prepared: CoLA, MRPC, STS-B, QQP, MNLI, QNLI, WNLI" in capsys.readouterr().out
-    # --encoder with the same files is the same.
-    assert run(tmp_path / "glue", "RTE", tmp_path / "bins" / "RTE-bin", "--encoder", files) == 0
-    assert "nothing to do" in capsys.readouterr().out

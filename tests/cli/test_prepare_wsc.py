@@ -85,34 +85,3 @@ def test_interrupted_and_run_again(wsc: Path, tmp_path: Path, capsys: pytest.Cap
     assert not out.exists() and not partial.exists()
     assert capsys.readouterr().err.endswith("stopped; run the same command again to start over\n")
     assert run(wsc, out, "--candidates", "spans") == 0
-
-
-def test_wnli(tmp_path: Path) -> None:
-    (tmp_path / "dev.tsv").write_text(
-        "index\tsentence1\tsentence2\tlabel\n0\tAl hit Bo so he ran.\tBo ran.\t1\n"
-    )
-    assert run(tmp_path / "dev.tsv", tmp_path / "out", "--candidates", "spans") == 0
-    (found,) = read_wsc(tmp_path / "out" / "valid.jsonl")
-    assert (found.prefix, found.pronoun, found.query, found.label) == ("Al hit Bo so ", "he", "Bo", True)
-
-
-def test_user_mistakes(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "other.jsonl").write_text("{}")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "train.jsonl").write_text('{"text": "a"}')
-    cases = [
-        ([wsc, "--spacy-model", "no_such_model"], "fairseq-adv prepare wsc on a machine that has them"),
-        ([tmp_path / "other.jsonl"], "other.jsonl: the name doesn't say which split it is"),
-        ([tmp_path / "empty"], "no train, valid or dev, or test with .jsonl or .tsv found"),
-        ([wsc, wsc / "train.jsonl"], "the split 'train' is already"),
-        ([wsc / "dev.jsonl"], "dev.jsonl: no such file"),
-        ([tmp_path / "train.jsonl"], "train.jsonl:1: the key target is missing"),
-    ]
-    for inputs, message in cases:
-        options = [] if "--spacy-model" in inputs else ["--candidates", "spans"]
-        places = [one for one in inputs if isinstance(one, Path)]
-        flags = [one for one in inputs if not isinstance(one, Path)]
-        assert run(*places, tmp_path / "out", *flags, *options) == 2
-        error = capsys.readouterr().err.splitlines()[-1]
-        assert error.startswith("error: ") and message in error
-        assert not (tmp_path / "out").exists()

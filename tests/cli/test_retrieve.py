@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import sys
 from pathlib import Path
@@ -12,8 +11,6 @@ import pytest
 pytest.importorskip("tantivy", reason="needs tantivy: pip install 'fairseq_adv[retrieval]'")
 
 import fairseq_adv.cli
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def build(*arguments: object) -> int:
@@ -75,20 +72,6 @@ def test_several_files_into_a_folder(index: Path, tmp_path: Path, capsys: pytest
     assert "two input files have this name" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"good line here\nbad \xff line\n", "corpus2.txt:2: not UTF-8 (byte 5 of the line is 0xff)"),
-        (b"\n\n", "no sentences"),
-    ],
-)
-def test_bad_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, message: str) -> None:
-    (tmp_path / "corpus2.txt").write_bytes(content)
-    assert build(tmp_path / "corpus2.txt", tmp_path / "index2") == 2
-    assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
-    assert not list(tmp_path.glob("index2*"))
-
-
 def test_out_is_a_folder_unless_its_name_ends_in_jsonl(
     index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,27 +92,6 @@ def test_out_is_a_folder_unless_its_name_ends_in_jsonl(
     assert not (tmp_path / "new.jsonl").exists()
 
 
-def test_encoding_errors_replace(tmp_path: Path) -> None:
-    (tmp_path / "corpus.txt").write_bytes(b"good line here\nbad \xff line\n")
-    assert build(tmp_path / "corpus.txt", tmp_path / "index", "--encoding-errors", "replace") == 0
-
-
-def test_bad_questions_and_options(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = questions(tmp_path / "in.jsonl")
-    for arguments, message in [
-        ([tmp_path / "none", source, tmp_path / "out"], "not an index. Make one with fairseq-adv retr"),
-        ([index, tmp_path / "none.jsonl", tmp_path / "out"], "none.jsonl: no such file"),
-        ([index, source, tmp_path / "out", "--top", "501"], "--top 501"),
-    ]:
-        assert retrieve(*arguments) == 2
-        assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
-    with open(source, "a") as file:
-        file.write('{"id": "cut sho')
-    assert retrieve(index, source, tmp_path / "out") == 2
-    assert "in.jsonl:4: not JSON" in capsys.readouterr().err
-    assert not list(tmp_path.glob("out*"))
-
-
 def test_without_tantivy(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,12 +99,3 @@ def test_without_tantivy(
     (tmp_path / "corpus.txt").write_text("A sentence is here.\n")
     assert build(tmp_path / "corpus.txt", tmp_path / "index") == 2
     assert "pip install 'fairseq_adv[retrieval]'" in capsys.readouterr().err
-
-
-def test_gzipped_questions_become_plain_ones(index: Path, tmp_path: Path) -> None:
-    plain = questions(tmp_path / "dev.jsonl")
-    (tmp_path / "in").mkdir()
-    with gzip.open(tmp_path / "in" / "dev.jsonl.gz", "wb") as file:
-        file.write(plain.read_bytes())
-    assert retrieve(index, tmp_path / "in" / "dev.jsonl.gz", tmp_path / "out") == 0
-    assert len((tmp_path / "out" / "dev.jsonl").read_text().splitlines()) == 3

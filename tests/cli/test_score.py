@@ -71,7 +71,6 @@ def test_entities_by_hand(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     ("rows", "accuracy"),
     [
         ("I-X I-X; I-Y I-Y; I-Y I-Y; O O; I-Y I-Y; B-Y B-Y", 100.0),  # IOB1
-        ("I-X I-X; I-Y B-Y; I-Y I-Y; O O; I-Y I-Y; B-Y B-Y", 100.0),  # with a slip in it
         ("B-X B-X; E-X I-X; O O; S-Y B-Y; S-Y S-Y", 60.0),  # BIOES: as it is written
     ],
 )
@@ -100,11 +99,8 @@ def test_words_are_compared_in_the_scheme_of_the_file(
             "tags.tsv:3: an entity begins with B-X, but on line 1 one begins with I-X",
         ),
         (("squad", {"z": "w1"}), "answers no question of"),
-        (("squad", {"a": 3}), "answers.json: a: must be a text, not 3"),
         (("squad", {"a": "w1"}, None), "--threshold needs --null-odds"),
-        (("squad", "[]"), "answers.json: expected a JSON object"),
         (("squad", {"a": "w1"}, {"b": 1.0}), "odds.json: no number for question a. Predict on this file"),
-        (("squad", {"a": "w1"}, {"a": "x"}), "odds.json: a: must be a number, not 'x'"),
         (("squad", {"a": "w1"}, '{"a": NaN}'), "odds.json: a: must be a number, not nan"),
     ],
 )

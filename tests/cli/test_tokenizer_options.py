@@ -28,14 +28,6 @@ def test_the_files_of_an_encoder_and_its_folder_give_the_same_tokenizer(tmp_path
     assert tokenizer_of(options(words, sentencepiece=False)).pieces(rows) == expected
 
 
-def test_a_sentencepiece_model_goes_to_its_own_reader(tmp_path: Path) -> None:
-    (tmp_path / "model").write_bytes(b"no model")
-    words = ["--sentencepiece", str(tmp_path / "model")]
-    dictionary = str(small_bpe(tmp_path / "encoder") / "dict.txt")
-    with pytest.raises(DataError, match="model: not a SentencePiece model"):
-        tokenizer_of(options([*words, "--srcdict", dictionary]))
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -46,7 +38,6 @@ def test_a_sentencepiece_model_goes_to_its_own_reader(tmp_path: Path) -> None:
         ("--encoder a --srcdict b", "--srcdict and --encoder: pass only one of them"),
         ("--sentencepiece a --srcdict b --vocab-bpe c", "--vocab-bpe is not for the tokenizer sentencepiece"),
         ("--encoder nowhere", "nowhere: no such folder. Pass an encoder's; names on a hub are not "),
-        ("--encoder-json a --vocab-bpe b --srcdict c", "a: no such file"),
     ],
 )
 def test_what_is_missing_or_does_not_fit(words: str, message: str) -> None:

@@ -121,18 +121,6 @@ def test_the_best_score_is_that_of_a_saved_model(data: Path, tmp_path: Path) -> 
     assert scores[-1] < max(scores) and best == f"{scores[-1]:.2f} (best of the saved models)"
 
 
-def test_warnings_come_at_once_and_last(data: Path, tmp_path: Path) -> None:
-    done = run(
-        *words(
-            data, tmp_path, "--criterion", "r3f", "--r3f-epsilon", "1e-5", "--no-save", "--max-update", "2"
-        )
-    )
-    assert done.returncode == 0
-    one, other, *_ = done.stderr.splitlines()  # and that a run so short has not learned
-    assert one == other and one.startswith("warning: adv_ratio is ")
-    assert done.stdout.splitlines()[-1] == "no checkpoint was saved"
-
-
 def test_a_diverged_run_says_so_last(data: Path, tmp_path: Path) -> None:
     done = run(*words(data, tmp_path, "--criterion", "standard", "--lr", "50", "--clip-norm", "0"))
     assert done.returncode == 0
@@ -169,9 +157,3 @@ def test_the_updates_of_shards_of_which_each_has_an_epoch_are_not_told(tmp_path:
         words = train_args(Path(data), None, "standard", "--max-epoch", "2", task="masked_lm")
         trainer = build([*words, "--batch-size", "8"]).trainer
         assert count_all_updates(trainer, trainer.get_train_iterator(1).next_epoch_itr()) == total
-
-
-def test_times() -> None:
-    assert [shown_time(seconds) for seconds in (4.4, 59, 90, 3599, 12000)] == [
-        "4 s", "59 s", "2 min", "1 h 0 min", "3 h 20 min",
-    ]  # fmt: skip
