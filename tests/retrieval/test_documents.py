@@ -6,7 +6,6 @@ from typing import Any, Iterator
 
 import pytest
 
-from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.documents import Options, choose, is_junk, ladder, retrieve
 from fairseq_adv.retrieval.tantivy_index import Hit, Query, terms
 
@@ -18,15 +17,11 @@ pytestmark = pytest.mark.fast
     [
         ("Plants make sugar from sunlight.", False),
         ("At 20 °C, water is liquid (H2O).", False),
-        ("Two words", True),
         ("Which plants make sugar?", True),
         ("See www.example.org for more plants.", True),
-        ("a | b | c", True),
         ("<b>Plants</b> make sugar.", True),
         ("1 2 3 4 5 6 a b c", True),
         ("Contents of chapter one .......... 12", True),
-        ("Лёд — это замёрзшая вода.", False),
-        ("word " * 60, False),
         ("word " * 60 + "x", True),
     ],
 )
@@ -100,17 +95,3 @@ def test_fallback_and_nothing() -> None:
     found = retrieve(_Engine([]), "ice", "zzz", Options())
     assert found.text == "" and not found.fallback
     assert retrieve(_Engine(["Ice is frozen water."]), "the", "of", Options()).documents == ()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"top": 0}, "--top 0"),
-        ({"top": 501}, "--top"),
-        ({"choice_terms": "x"}, "any, all"),
-        ({"longest": 0}, "--longest"),
-    ],
-)
-def test_options(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(DataError, match=message):
-        Options(**options)

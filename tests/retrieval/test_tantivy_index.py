@@ -112,14 +112,6 @@ def test_slices() -> None:
     assert len(slice_ends(14_300_000)) == 8 and len(slice_ends(90_000_000)) == 10
 
 
-def test_other_files_need_overwrite(corpus_file: Path, tmp_path: Path) -> None:
-    build(survey([str(corpus_file)]), tmp_path / "index")
-    corpus_file.write_text("Only this one sentence.\n")
-    with pytest.raises(DataError, match=r"was made from other files .*corpus.*--overwrite"):
-        build(survey([str(corpus_file)]), tmp_path / "index")
-    assert build(survey([str(corpus_file)]), tmp_path / "index", overwrite=True).sentences == 1
-
-
 def test_a_large_corpus_is_one_segment(large_corpus: Path, tmp_path: Path) -> None:
     corpus = survey([str(large_corpus)])
     assert build(corpus, tmp_path / "index") == Built(240_000, 1, reused=False)
