@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support import batch, build, train_args
+from support import batch, build, fairseq_train, logged, train_args
 
 from criterions import references
 from criterions.restated import (
@@ -93,15 +94,27 @@ def test_each_replay_counts_as_an_update_or_the_group_does(data: Path) -> None:
     """Linear decay over ten updates: its rate stands still within a group of the authors' schedule."""
     assert rates_of(freeat(data, *PASSES, *DECAY), 2) == ([1.0, 0.9, 0.8, 0.7, 0.6, 0.5], 6)
     assert rates_of(freeat(data, *GROUPS, *DECAY), 2) == ([1.0, 1.0, 1.0, 0.9, 0.9, 0.9], 2)
-    # The step of this schedule changes the rate at the updates that it names, and does not take it back.
-    manual = ["--lr-scheduler", "manual", "--update2lr", "{'0':0.5,'1':0.05}"]
-    assert rates_of(freeat(data, *GROUPS, *manual), 2) == ([1.0, 1.0, 1.0, 0.1, 0.1, 0.1], 2)
 
 
 def test_max_update_ends_in_the_middle_of_a_group(data: Path) -> None:
     """As many passes as plain training with that option, not more."""
     rates, updates = rates_of(freeat(data, *DECAY, "--max-update", "4"), 2)
     assert len(rates) == updates == 4
+
+
+def test_the_rate_of_the_manual_schedule_stands_still_within_a_group(data: Path) -> None:
+    """Its step changes the rate at the updates that it names, and does not take it back."""
+    manual = ["--lr-scheduler", "manual", "--update2lr", "{'0':0.5,'1':0.05}"]
+    assert rates_of(freeat(data, *GROUPS, *manual), 2) == ([1.0, 1.0, 1.0, 0.1, 0.1, 0.1], 2)
+
+
+def test_it_trains_plainly_before_its_first_update(data: Path) -> None:
+    run = freeat(data, "--adv-start-update", "3")
+    with recorded() as deltas:
+        for updates in (1, 2, 3, 6):
+            run.trainer.train_step([batch(run, ROWS)])
+            assert run.trainer.get_num_updates() == updates
+    assert len(deltas) == 3
 
 
 @pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
@@ -115,6 +128,22 @@ def test_each_replay_and_each_group_has_dropout_masks_of_its_own(data: Path, sch
     masks = seen[::2]  # the head applies its dropout twice a pass
     assert len(masks) == 6 and masks[0].any()
     assert not any(torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
+
+
+def test_delta_is_kept_within_a_group_and_new_in_the_next(data: Path) -> None:
+    run = freeat(data)
+    samples = [batch(run, [0, 1]), batch(run, [2, 3, 4])]
+    with recorded() as deltas:
+        run.trainer.train_step(samples)
+        run.trainer.train_step(samples)
+    assert len(deltas) == 12
+    first, second = deltas[:6:2], deltas[1:6:2]
+    torch.testing.assert_close(first[0], uniform_noise(samples[0], START), rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(second[0], uniform_noise(samples[1], START), rtol=1e-6, atol=1e-8)
+    for path in (first, second):
+        steps = [(b - a).flatten(1).norm(dim=1) for a, b in zip(path, path[1:])]
+        assert all((step > 0.05).all() and (step < ALPHA + EPSILON).all() for step in steps)
+    torch.testing.assert_close(deltas[6], uniform_noise(samples[0], START, update=3), rtol=1e-6, atol=1e-8)
 
 
 @pytest.mark.parametrize("schedule", [PASSES, GROUPS], ids=["passes", "groups"])
@@ -180,3 +209,58 @@ def test_a_replay_that_overflows_is_skipped(
     moved = any(not torch.equal(p, before[n]) for n, p in weights_of(run).items())
     assert moved is (taken > 0)
     assert all(p.isfinite().all() for p in run.model.parameters())
+
+
+def test_out_of_memory_in_one_replay_leaves_the_others(data: Path) -> None:
+    """fairseq's own recovery: the update is skipped in its first mini-batch, and the deltas stay where they
+    were.
+    """
+    run = freeat(data, "--adv-max-norm", "0")
+    calls: list[int] = []
+
+    def fail_in_third_pass(*_: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise RuntimeError("CUDA out of memory")
+
+    run.model.encoder.sentence_encoder.layers[1].register_forward_hook(fail_in_third_pass)
+    with recorded() as deltas:
+        run.trainer.train_step([batch(run, [0, 1]), batch(run, [2, 3, 4])])
+    assert len(calls) == 5 and len(deltas) == 4 and run.trainer.get_num_updates() == 3
+    for before, after in zip(deltas[:2], deltas[2:]):
+        # A step away from the start, made after the first pass; the second replay gave none.
+        steps = (after - before).flatten(1).norm(dim=1)
+        torch.testing.assert_close(steps, torch.full_like(steps, ALPHA), rtol=1e-5, atol=0)
+    assert not run.model.encoder.sentence_encoder.embed_tokens._forward_hooks
+    assert run.criterion._group is None
+
+
+def test_each_replay_is_logged_as_an_update(data: Path) -> None:
+    words = [*options(start=0.0), *SGD, "--max-epoch", "1", "--batch-size", "8"]
+    done = fairseq_train(*train_args(data, None, "freeat", *words))
+    rows = logged(done, "train_inner")
+    # fairseq looks whether to log after a group: what it logs then is the mean over its replays.
+    assert [row["num_updates"] for row in rows] == [3, 6]
+    # delta is 0 in the first of three passes: at most two thirds of the radius.
+    assert all(0.05 < row["adv_norm"] <= 2 / 3 * EPSILON * 1.0001 for row in rows)
+
+
+def test_what_has_no_effect_or_costs_more_than_it_seems_is_said(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    freeat(data, "--adv-start-update", "2", *GROUPS)
+
+    def warnings(*words: str) -> str:
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            for epoch in (1, 2):
+                freeat(data, *words).trainer.begin_epoch(epoch)
+        return caplog.text
+
+    saving = ["--save-interval-updates", "100"]
+    text = warnings(*saving, "--validate-interval-updates", "6", "--log-interval", "3")
+    assert "an epoch costs as much as 3 standard epochs" in text and "--max-update" in text
+    assert "--save-interval-updates 100" in text and "interval is 300; pass a multiple of 3" in text
+    assert "--validate-interval-updates 6" not in text and "--log-interval 3" not in text
+    assert "an epoch costs" not in warnings("--max-update", "12")
+    assert "freeat" not in warnings(*saving, *GROUPS)

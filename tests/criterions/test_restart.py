@@ -68,12 +68,17 @@ def load(run: SimpleNamespace, save: Path) -> None:
         (["--adv-lr", "0.2", "--adv-steps", "4"], "--adv-steps: 3 -> 4; --adv-lr: 0.3 -> 0.2"),
         (["--flood-level", "0.05"], "--flood-level: None -> 0.05"),
         (["--task", "text_classification"], "--task: sentence_prediction -> text_classification"),
+        (["--criterion", "pgd"], "--criterion: freelb -> pgd"),
         (["--no-shuffle"], "--no-shuffle: False -> True"),
+        (["--dropout", "0.1"], "--dropout: 0.0 -> 0.1"),
         (["--lr", "0.02", "--seed", "8"], "--seed: 7 -> 8; --lr: 0.01 -> 0.02"),
         (["--adam-betas", "(0.8, 0.9)"], "--adam-betas: 0.9,0.999 -> (0.8, 0.9)"),
         (["--batch-size", "2"], f"{BATCH}: 4 x 1 x 1 -> 2 x 1 x 1"),
         (["--batch-size", "2", "--update-freq", "2,4"], f"{BATCH}: 4 x 1 x 1 -> 2 x 2,4 x 1"),
-        (["--store-ema", "--amp"], "--amp: False -> True; --store-ema: False -> True"),
+        (["--clip-norm", "1"], "--clip-norm: 0.0 -> 1.0"),
+        (["--store-ema"], "--store-ema: False -> True"),
+        (["--amp"], "--amp: False -> True"),
+        (["--bf16"], "--bf16: False -> True"),
         (["--best-checkpoint-metric", "accuracy"], "--best-checkpoint-metric: loss -> accuracy"),
         (["--finetune-from-model", "other.pt"], "--finetune-from-model: None -> other.pt"),
         (["--lr-scheduler", "polynomial_decay", "--total-num-update", "9"],
@@ -136,6 +141,17 @@ def test_a_run_of_kept_layers_goes_on(data: Path, saved: Path, tmp_path: Path) -
         load(freelb(data, tmp_path, "--encoder-layers-to-keep", "0,1", "--store-ema"), tmp_path)
 
 
+def test_a_checkpoint_that_the_user_names_is_compared_too(data: Path, saved: Path, tmp_path: Path) -> None:
+    path = tmp_path / "checkpoint_last.pt"
+    path.write_bytes((saved / "checkpoint_last.pt").read_bytes())
+    told = rf"^{path} was made with other options.*--adv-lr: 0.3 -> 0.2.*Pass --finetune-from-model {path} "
+    with pytest.raises(DataError, match=told):
+        load(freelb(data, saved, "--adv-lr", "0.2", "--restore-file", str(path)), tmp_path)
+    run = freelb(data, saved, "--restore-file", str(path))
+    load(run, tmp_path)
+    assert run.trainer.get_num_updates() == 1
+
+
 def test_agreed_changes_take_effect_and_are_recorded(data: Path, saved: Path, tmp_path: Path) -> None:
     """Twice, each with its update; the second run's flag is stale for the third, which changes nothing."""
     iterator = {"epoch": 1, "iterations_in_epoch": 1, "version": 2, "shuffle": True}
@@ -178,6 +194,7 @@ def test_a_new_run_doesnt_inherit_the_record_and_the_hours(data: Path, saved: Pa
     [
         (["--lr", "0.02"], True),
         (["--best-checkpoint-metric", "accuracy"], False),
+        (["--maximize-best-checkpoint-metric"], False),
         (["--valid-subset", "train"], False),
         (["--max-valid-steps", "1"], False),
     ],
@@ -193,9 +210,22 @@ def test_scores_that_new_ones_cant_be_compared_with_are_dropped(
     assert [name in state["extra_state"] for name in ("best", "patience")] == [kept, kept]
 
 
-def test_another_scheduler_begins_anew(data: Path, tmp_path: Path) -> None:
-    one_update(freelb(data, tmp_path, *POLYNOMIAL, "--total-num-update", "9"), tmp_path)
-    run = freelb(data, tmp_path, "--lr-scheduler", "reduce_lr_on_plateau", "--allow-changed-options")
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("fixed", "polynomial_decay"),
+        ("fixed", "reduce_lr_on_plateau"),
+        ("polynomial_decay", "reduce_lr_on_plateau"),
+    ],
+)
+def test_another_scheduler_begins_anew(data: Path, tmp_path: Path, before: str, now: str) -> None:
+    polynomial = ["--total-num-update", "9"]
+    first, then = (
+        ["--lr-scheduler", name, *(polynomial if name == "polynomial_decay" else [])]
+        for name in (before, now)
+    )
+    one_update(freelb(data, tmp_path, *first), tmp_path)
+    run = freelb(data, tmp_path, *then, "--allow-changed-options")
     load(run, tmp_path)
     run.trainer.lr_step(1, 0.5)
     assert run.trainer.get_num_updates() == 1 and run.trainer.get_lr() > 0
@@ -248,6 +278,8 @@ POLYNOMIAL = ["--lr-scheduler", "polynomial_decay"]
          ["--max-epoch: 2 -> 4", "--total-num-update: 8.0 -> 16.0"]),
         (["--total-num-update", "8"], ["--total-num-update", "4", "--max-epoch", "1"],
          ["--total-num-update: 8.0 -> 4.0"], ["--max-epoch: 2 -> 1"]),
+        (["--max-update", "8", "--total-num-update", "8"], ["--max-update", "16", "--total-num-update", "16"],
+         [], ["--max-update: 8 -> 16"]),
         (["--total-num-update", "8", "--warmup-updates", "1"],
          ["--total-num-update", "8", "--warmup-updates", "2"], ["--warmup-updates: 1 -> 2"], []),
     ],
@@ -257,6 +289,13 @@ def test_a_schedule_grows_only_with_the_run(
 ) -> None:
     found = compare(of(data, *POLYNOMIAL, *there), of(data, *POLYNOMIAL, *here))
     assert found == Changes(refused, told)
+
+
+def test_the_schedule_of_a_finished_run_doesnt_matter(data: Path) -> None:
+    """fairseq-adv train with fewer epochs than were made shortens it."""
+    there, here = (of(data, *POLYNOMIAL, "--total-num-update", number) for number in ("8", "4"))
+    assert compare(there, here, is_over=True).refused == []
+    assert compare(there, here).refused == ["--total-num-update: 8.0 -> 4.0"]
 
 
 def test_the_size_of_an_update_is_one_product(data: Path) -> None:
@@ -275,6 +314,14 @@ def test_the_size_of_an_update_is_one_product(data: Path) -> None:
     assert compare(there, here).refused == [found.told[1].replace("32", "64")]
 
 
+def test_a_yaml_that_sets_a_copy_of_an_option_is_noticed(data: Path) -> None:
+    """criterion.seed is a copy of common.seed unless a yaml sets it alone."""
+    there = of(data)
+    here = copy.deepcopy(there)
+    here.criterion.seed = 9
+    assert compare(there, here).refused == ["--seed: 7 -> 9"]
+
+
 def test_the_same_folder_by_another_path_is_the_same(data: Path, tmp_path: Path) -> None:
     cfg = freelb(data, tmp_path).cfg
     other = copy.deepcopy(cfg)
@@ -289,6 +336,17 @@ def test_the_same_folder_by_another_path_is_the_same(data: Path, tmp_path: Path)
     assert compare(cfg, other) == Changes([], [f"data: {tmp_path}/gone -> {data}"])
 
 
+def test_a_hugging_face_folder_may_move_too(data: Path, tmp_path: Path) -> None:
+    cfg = freelb(data, tmp_path).cfg
+    other = copy.deepcopy(cfg)
+    for one, folder in ((cfg, tmp_path / "old"), (other, tmp_path / "new")):
+        vars(one.model).update(_name="hf_encoder", hf_model=str(folder))
+    moved = f"--hf-model: {tmp_path}/old -> {tmp_path}/new"
+    assert compare(cfg, other) == Changes([], [moved])
+    (tmp_path / "old").mkdir()
+    assert compare(cfg, other).refused == [moved]
+
+
 def test_what_an_older_checkpoint_lacks_counts_as_the_default(data: Path, tmp_path: Path) -> None:
     cfg = freelb(data, tmp_path).cfg
     old = copy.deepcopy(cfg)
@@ -298,6 +356,25 @@ def test_what_an_older_checkpoint_lacks_counts_as_the_default(data: Path, tmp_pa
     assert compare(old, cfg).refused == []  # 3 is the default
     cfg.criterion.adv_steps = 4
     assert compare(old, cfg).refused == ["--adv-steps: 3 -> 4"]
+
+
+@pytest.mark.parametrize(
+    ("options", "version", "done"),
+    [({}, 2, 6), ({"batch_size": 2}, 1, 12), ({"batch_size": 50}, 1, 0), ({"max_tokens": 90}, 1, 6),
+     ({"batch_size": None, "max_tokens": 90}, 1, 6), ({"required_batch_size_multiple": 3}, 1, 8)],
+)  # fmt: skip
+def test_a_converted_position_may_be_past_the_end(
+    data: Path, saved: Path, options: dict[str, Any], version: int, done: int
+) -> None:
+    """fairseq takes that for the end of the epoch with version 1 only."""
+    run = freelb(data, saved, "--allow-changed-options")
+    state = torch.load(saved / "checkpoint_last.pt", weights_only=False)
+    position = {"epoch": 1, "iterations_in_epoch": 6, "version": 2}
+    state["extra_state"]["train_iterator"] = position
+    OmegaConf.set_struct(run.cfg, False)
+    run.cfg.dataset.update(options)
+    check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
+    assert (position["version"], position["iterations_in_epoch"]) == (version, done)
 
 
 def test_every_option_that_may_change_is_one_of_fairseqs_and_is_documented() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from corpus_shards import pretraining_args, write_shards
 from support import (
     ADVERSARIAL,
     command,
@@ -14,6 +15,7 @@ from support import (
     launched,
     logged,
     run_command,
+    slow,
     train_args,
     weights,
     write_task,
@@ -50,11 +52,12 @@ def last(save: Path) -> dict[str, torch.Tensor]:
     return weights(save / "checkpoint_last.pt")
 
 
-def test_they_are_refused_with_one_line(data: Path, save: Path) -> None:
+@pytest.mark.parametrize("workers", [slow(1), 2])
+def test_they_are_refused_with_one_line(data: Path, save: Path, workers: int) -> None:
     """All workers end together, and only the first says why."""
     before = (save / "checkpoint_last.pt").read_bytes()
-    words = args(data, save, "--lr", "0.2", "--batch-size", "2", "--adv-steps", "2")
-    done = run_command(*launched([command("fairseq-train"), *words], 2))
+    words = args(data, save, "--lr", "0.2", "--batch-size", str(4 // workers), "--adv-steps", "2")
+    done = run_command(*launched([command("fairseq-train"), *words], workers))
     assert done.returncode == 1 and not logged(done, "train_inner")
     assert (
         f"error: {save}/checkpoint_last.pt was made with other options, and this run would resume from it "
@@ -64,6 +67,8 @@ def test_they_are_refused_with_one_line(data: Path, save: Path) -> None:
     ) in done.stderr
     assert done.stderr.count("made with other options") == 1
     assert "rank1]: Traceback" not in done.stderr and "trainer.py" not in done.stderr
+    if workers == 1:
+        assert "Traceback" not in done.stderr
     assert (save / "checkpoint_last.pt").read_bytes() == before
 
 
@@ -99,6 +104,15 @@ def test_an_epoch_goes_on_near_the_same_example(
     assert [log["num_updates"] for log in logged(done, "train_inner")] == updates
 
 
+def test_a_position_past_the_end_is_the_end(data: Path, tmp_path: Path) -> None:
+    """The number of mini-batches that --max-tokens makes is not known before."""
+    own = args(data, tmp_path, "--batch-size", "100", "--max-epoch", "2")
+    fairseq_train(*own, "--max-tokens", "18", "--max-update", "10")
+    done = fairseq_train(*own, "--max-tokens", "10", "--allow-changed-options")
+    epochs = [log["epoch"] for log in logged(done, "train_inner")]
+    assert epochs == [2] * 16
+
+
 def test_past_the_end_of_fewer_rows_is_the_end(tmp_path: Path) -> None:
     """Prepared anew at the same path, and the user agrees."""
     data, save = write_task(tmp_path / "bin", train=16), tmp_path / "save"
@@ -110,8 +124,20 @@ def test_past_the_end_of_fewer_rows_is_the_end(tmp_path: Path) -> None:
     assert (done.stdout + done.stderr).count(told) == 1
 
 
-def test_a_resumed_epoch_leaves_out_its_last_mini_batch_alone(data: Path, tmp_path: Path) -> None:
-    after, own = "2", ["--skip-remainder-batch", "--max-epoch", "2"]
+def test_past_the_end_of_a_shard_comes_the_next(tmp_path: Path) -> None:
+    data = write_shards(tmp_path, 3, longest=20)
+    own = [*pretraining_args(data, tmp_path / "save", "standard"), "--batch-size", "100"]
+    begun = fairseq_train(*own, "--max-tokens", "24", "--max-update", "26")
+    assert begun.stdout.count("loading train data") == 1
+    done = fairseq_train(*own, "--max-tokens", "48", "--max-epoch", "2", "--allow-changed-options")
+    before, begins, _ = done.stdout.partition("begin training epoch 2")
+    assert begins and "begin training epoch 1" not in before
+    assert before.rindex("shard1/train") > before.rindex("shard0/train")
+
+
+@pytest.mark.parametrize("after", ["1", "2"])
+def test_a_resumed_epoch_leaves_out_its_last_mini_batch_alone(data: Path, tmp_path: Path, after: str) -> None:
+    own = ["--skip-remainder-batch", "--max-epoch", "2"]
     fairseq_train(*args(data, tmp_path / "whole", *own))
     fairseq_train(*args(data, tmp_path / "parts", *own, "--max-update", after))
     done = fairseq_train(*args(data, tmp_path / "parts", *own))
@@ -120,11 +146,29 @@ def test_a_resumed_epoch_leaves_out_its_last_mini_batch_alone(data: Path, tmp_pa
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+def test_an_epoch_of_which_nothing_is_left_is_told(data: Path, tmp_path: Path) -> None:
+    """fairseq's loop would end with an UnboundLocalError."""
+    words = args(data, tmp_path, "--skip-remainder-batch", "--update-freq", "1,4")
+    done = run_command(command("fairseq-train"), *words)
+    assert done.returncode == 1 and [log["epoch"] for log in logged(done, "train_inner")] == [1, 1, 1]
+    told = "error: --skip-remainder-batch: epoch 2 has 4 mini-batches a worker, of which the last is left out"
+    assert told in done.stderr and "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
-def test_other_workers_with_the_same_product_see_the_same_examples(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("after", ["1", "3"])
+def test_other_workers_with_the_same_product_see_the_same_examples(
+    data: Path, tmp_path: Path, after: str
+) -> None:
     """From one worker with two mini-batches an update to two workers, in the middle of an epoch of four."""
-    # Each worker draws its own start.
-    after, own = "3", ["--batch-size", "2", "--update-freq", "2", "--adv-init-mag", "0"]
+    own = [
+        "--batch-size",
+        "2",
+        "--update-freq",
+        "2",
+        "--adv-init-mag",
+        "0",
+    ]  # each worker draws its own start
     fairseq_train(*args(data, tmp_path / "whole", *own))
     fairseq_train(*args(data, tmp_path / "parts", *own, "--max-update", after))
     done = fairseq_train(*args(data, tmp_path / "parts", *own, "--update-freq", "1"), workers=2)
@@ -133,3 +177,16 @@ def test_other_workers_with_the_same_product_see_the_same_examples(data: Path, t
     found, expected = last(tmp_path / "parts"), last(tmp_path / "whole")
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow  # on one worker: criterions/test_restart.py
+def test_agreed_changes_are_told_and_recorded(data: Path, save: Path) -> None:
+    """On two workers, of which only the first reads the file. The flag is no change itself."""
+    more = ["--lr", "0.2", "--batch-size", "2"]
+    done = fairseq_train(*args(data, save, *more, "--allow-changed-options"), workers=2)
+    assert done.stdout.count("resumes after update 3 with --lr: 0.1 -> 0.2") == 1
+    assert {log["lr"] for log in logged(done, "train_inner")} == {0.2}
+    again = fairseq_train(*args(data, save, *more, "--max-epoch", "3"), workers=2)
+    assert logged(again, "train_inner")
+    state = torch.load(save / "checkpoint_last.pt")
+    assert state["extra_state"]["changed_options"] == [{"update": 3, "changes": ["--lr: 0.1 -> 0.2"]}]

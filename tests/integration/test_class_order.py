@@ -16,7 +16,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from hf_encoders import WORDS, of_transformers, save_encoder
-from support import build, train_args, validate, write_task
+from support import build, train_args, validate, write_questions, write_task
 from token_data import write_tags
 
 from fairseq_adv import load
@@ -242,6 +242,24 @@ def test_a_run_starts_from_a_checkpoint_of_another_order(
 
 
 @pytest.mark.parametrize("path", PATHS)
+def test_a_checkpoint_of_other_classes_lends_no_head(
+    root: Path, trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    """Also if their number differs."""
+    caplog.set_level("INFO")
+    for k, names in enumerate((["a", "b", "neutral"], ["contradiction", "entailment"])):
+        data = Path(shutil.copytree(root / f"data-{path}", tmp_path / str(k)))
+        (data / "label" / "dict.txt").write_text("".join(f"{name} 1\n" for name in names))
+        write_labels(data, root / f"data-{path}", [0, 1, len(names) - 1])
+        words = ["--finetune-from-model", str(trained / f"{path}.pt"), "--num-classes", str(len(names))]
+        caplog.clear()
+        run = start(arguments(by_path(root / f"known-{path}", path), data, *words))
+        assert float(output_of(run).std()) < 0.2 and len(output_of(run)) == len(names)
+        told = f"contradiction, entailment, neutral) are not the data's ({', '.join(names)})"
+        assert heads_told(caplog)[-1].endswith(told)
+
+
+@pytest.mark.parametrize("path", PATHS)
 def test_trained_models_are_measured_on_data_of_another_order(
     root: Path, trained: Path, tmp_path: Path, path: str
 ) -> None:
@@ -299,6 +317,38 @@ def test_names_for_an_export_go_to_their_own_rows(
     assert [one.label for one in model.predict(texts())] == gold
 
 
+def test_the_head_of_a_regression_is_kept(root: Path, tmp_path: Path) -> None:
+    """It has no classes, whatever transformers calls its only row."""
+    from transformers import AutoModelForSequenceClassification
+
+    shutil.copytree(root / "encoder", tmp_path / "hf")
+    model = AutoModelForSequenceClassification.from_pretrained(root / "encoder", num_labels=1)
+    hf_models.randomise(model)
+    model.save_pretrained(tmp_path / "hf")
+    for path in PATHS:
+        data = Path(shutil.copytree(root / f"data-{path}", tmp_path / f"data-{path}"))
+        shutil.rmtree(data / "label")
+        (data / "label").mkdir()
+        for split in ("train", "valid"):
+            (data / "label" / f"{split}.label").write_text("0.5\n" * len(texts()))
+        words = ["--regression-target", "--num-classes", "1", "--best-checkpoint-metric", "loss"]
+        run = start(arguments(by_path(tmp_path / "hf", path), data, *words))
+        assert torch.equal(output_of(run), model.classifier.out_proj.weight)
+
+
+def test_the_head_of_choices_is_kept(tmp_path: Path) -> None:
+    from transformers import AutoModelForMultipleChoice
+
+    data = write_questions(tmp_path / "questions")
+    save_encoder(tmp_path / "hf", "bert", (data / "dict.txt").read_text().split()[::2])
+    model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "hf")
+    hf_models.randomise(model)
+    model.save_pretrained(tmp_path / "hf")
+    args = of_transformers(train_args(data, None, "standard", task="commonsense_qa"), tmp_path / "hf")
+    run = start([*args, "--tokenizer-dir", str(tmp_path / "hf")])
+    assert torch.equal(run.model.hf.classifier.weight, model.classifier.weight)
+
+
 def test_tags_go_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     from transformers import AutoModelForTokenClassification
 
@@ -316,6 +366,26 @@ def test_tags_go_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
     rows = [[one.lower() for one in tags].index(one.lower()) for one in run.task.tags]
     assert torch.equal(run.model.hf.classifier.weight, model.classifier.weight[rows])
     assert len(heads_told(caplog)) == 1 and "go by name to the data's (O, B-Cell, " in heads_told(caplog)[0]
+
+
+def test_a_head_with_spectral_norm_goes_by_name(tmp_path: Path) -> None:
+    """It has a weight that torch computes, and a vector with a row for each class."""
+    words = ["--spectral-norm-classification-head", "--no-save-optimizer-state"]
+    data = write_task(tmp_path / "data", classes=3)
+    first = build(train_args(data, None, "standard", *words, classes=3, task="text_classification"))
+    first.trainer.save_checkpoint(str(tmp_path / "a.pt"), {"train_iterator": {"epoch": 1}})
+    other = write_task(tmp_path / "other", classes=3)
+    (other / "label" / "dict.txt").write_text("1 1\n2 1\n0 1\n")
+    more = ["--finetune-from-model", str(tmp_path / "a.pt")]
+    run = start(train_args(other, None, "standard", *words, *more, classes=3, task="text_classification"))
+    before, after = (
+        one.trainer.get_model().eval().classification_heads["sentence_classification_head"].out_proj
+        for one in (first, run)
+    )
+    rows = [1, 0, 2]  # of 1, 2, 0 in 2, 1, 0
+    states = torch.randn(4, 16)
+    torch.testing.assert_close(after(states), before(states)[:, rows])
+    assert torch.equal(after.weight_u, before.weight_u[rows])
 
 
 def test_fairseqs_own_task_goes_by_the_names_in_its_data(

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from fairseq.dataclass.configs import CheckpointConfig
-from support import ADVERSARIAL, VIRTUAL, fairseq_train, run_command, slow, train_args, write_task
+from support import ADVERSARIAL, VIRTUAL, fairseq_train, run_command, slow, train_args, weights, write_task
 
 from fairseq_adv.fairseq_patches.signals import _why_not_resumable
 from integration.test_faults import assert_alike, train_with
@@ -30,8 +31,11 @@ WORDS = [
         ("freelb", 1, "TERM", 3, ["--num-workers", "2", "--data-buffer-size", "0"]),
         # One of the two workers gets it. Checkpoints of every second update begin later.
         ("alum_vat", 2, "USR1", 2, ["--save-interval-updates", "2", "--validate-after-updates", "8"]),
-        slow("freeat", 2, "INT", 6, ["--num-workers", "1", "--update-freq", "2"]),
-        slow("standard", 1, "HUP", 11, ["--num-workers", "1", "--save-interval", "2"]),
+        slow("standard", 1, "INT", 5, ["--num-workers", "1", "--save-interval-updates", "2"]),
+        slow("freeat", 2, "TERM", 6, ["--num-workers", "1"]),
+        slow("freelb", 2, "INT", 3, ["--update-freq", "2", "--num-workers", "1"]),
+        slow("standard", 1, "HUP", 5, ["--num-workers", "1"]),
+        slow("alum_vat", 1, "USR1", 11, ["--save-interval", "2"]),
     ],
 )
 @pytest.mark.timing
@@ -52,6 +56,38 @@ def test_it_is_saved_after_that_update_and_goes_on_to_the_same_end(
     resumed = fairseq_train(*args, workers=workers)
     assert f"@ {at} updates)" in resumed.stdout
     assert_same(end(tmp_path / "save"), end(tmp_path / "straight"), "")
+
+
+@pytest.mark.parametrize(
+    ("at", "status", "extra"),
+    [
+        slow(8, 143, []),
+        slow(8, 143, ["--save-interval", "2", "--validate-interval", "1"]),
+        slow(8, 143, ["--save-interval-updates", "4"]),
+        slow(4, 143, ["--save-interval-updates", "4"]),
+        slow(16, 0, []),
+        slow(12, 0, ["--max-update", "12"]),
+    ],
+)
+def test_what_is_due_after_the_update_is_done_as_ever(
+    tmp_path: Path, at: int, status: int, extra: list[str]
+) -> None:
+    """Validation, the best checkpoint; and a training that has come to its end has not been stopped."""
+    data = write_task(tmp_path / "data", train=32)
+    straight = fairseq_train(*train_args(data, tmp_path / "straight", "standard", *WORDS, *extra))
+    args = train_args(data, tmp_path / "save", "standard", *WORDS, *extra)
+    done, _ = train_with("TERM", at, tmp_path / "out", args, workers=1)
+    assert done.returncode == status, done.stderr
+    assert ("done training" in done.stdout) == (status == 0)
+    text = done.stdout
+    if status:
+        text += fairseq_train(*args).stdout
+    assert text.count("| valid |") == straight.stdout.count("| valid |")
+    for name in ("checkpoint_last.pt", "checkpoint_best.pt"):
+        found, expected = (tmp_path / of / name for of in ("save", "straight"))
+        assert_same(weights(found), weights(expected), name)
+        best = [torch.load(path)["extra_state"]["best"] for path in (found, expected)]
+        assert best[0] == best[1]
 
 
 @pytest.mark.timing
