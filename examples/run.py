@@ -255,7 +255,7 @@ def check_encoder(config: Any, encoder: Path) -> None:
         raise DataError(
             f"{start}: no such file. See examples/glue/README.md for where to get the pre-trained RoBERTa"
         )
-    if config.model.get("hf_model") is not None and not (encoder / "config.json").is_file():
+    if "hf_model" in config.model and not (encoder / "config.json").is_file():
         raise DataError(f"{encoder}/config.json: no such file. Pass the encoder's Hugging Face folder")
     if "tokenizer_dir" not in config.task or is_hugging_face(encoder):
         return
@@ -301,8 +301,8 @@ def command(args: argparse.Namespace) -> list[str]:
     base = composed(recipe, chosen)
     for key in keys:
         check_key(base, key)
-    starts = [base.checkpoint.get("finetune_from_model"), base.model.get("hf_model")]
-    starts_at_random = starts == [None, None]
+    has_no_start = OmegaConf.is_none(base.checkpoint, "finetune_from_model")
+    starts_at_random = has_no_start and "hf_model" not in base.model
     if starts_at_random != (args.encoder == "-"):
         what = f"starts from random weights: pass - instead of {args.encoder}"
         what = what if starts_at_random else "starts from a pre-trained encoder: pass its folder instead of -"

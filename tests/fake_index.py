@@ -27,7 +27,7 @@ class Index:
     """Answers to paths: (content type, content), or a status."""
 
     def __init__(self, url: str) -> None:
-        self.url, self.answers = url, dict[str, Answer]()
+        self.url, self.answers, self.seen = url, dict[str, Answer](), list[str]()
 
     def offer(self, file: IndexFile, content: bytes) -> None:
         page = f'<a href="../../files/{file.name}">{file.name}</a>'.encode()
@@ -41,6 +41,7 @@ def serve() -> Iterator[Index]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            index.seen.append(self.path)
             answer = index.answers.get(self.path.partition("?")[0], 404)
             if isinstance(answer, int):
                 return self.send_error(answer)
