@@ -27,7 +27,7 @@ from evidence_samples import (
     write_evidence_data,
     write_small_encoder,
 )
-from support import handle_interrupts, run_command, slow, start_command
+from support import build, handle_interrupts, run_command, slow, start_command
 
 import fill  # isort: skip
 import grid  # isort: skip
@@ -38,6 +38,7 @@ from splits import GRID, TASKS, Row
 
 from fairseq_adv.criterions import methods
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import locked
 from fairseq_adv.data.text.labelled_folder import class_order
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.evaluation.attack import Attack
@@ -69,16 +70,38 @@ def test_the_grid_is_that_of_the_page() -> None:
     page, cells = (EVIDENCE / "README.md").read_text(encoding="utf-8"), grid.cells()
     assert len({cell.name for cell in cells}) == len(cells)
     counts = Counter((cell.encoder, cell.rows, cell.method == "pgd") for cell in cells)
+    assert list(counts) == [
+        ("minilm", 1000, False), ("mpnet", 1000, False), ("minilm", 250, False), ("minilm", 4000, False),
+        ("minilm", 1000, True),
+    ]  # fmt: skip
     order = page.partition("## Order and cost")[2].partition("\n## ")[0]
     assert [int(count) for count in re.findall(r"\((\d+) cells\)", order)] == list(counts.values())
     one_seed = [(cell.task, cell.method, cell.lr) for cell in cells[:45]]
     rates = [("standard", 1e-4), ("standard", 5e-5), ("standard", 2e-4), ("freelb", 1e-4), ("freelb", 5e-5)]
     assert one_seed == [(task, *rate) for task in TASKS for rate in rates], "the default rate first"
     assert [cell.seed for cell in cells[:360]] == [seed for seed in range(11, 19) for _ in range(45)]
+    on_words = [cell for cell in cells if cell.word_attacks]
+    assert len(on_words) == 5 * 8 and {cell.bundle[:24] for cell in on_words} == {"movie-reviews-minilm-100"}
     assert {cell.updates / cell.rows for cell in cells} == {96 / 250, 192 / 1000, 384 / 4000}
     assert all(class_order(task.labels) == task.labels for task in TASKS.values()), "as the model's"
+    pairs = {cell.encoder for cell in cells if "--separator-token" in cell.options()}
+    assert pairs == {"mpnet"}, "whose tokenizer puts two tokens between two texts"
     ours, filled = GRID["methods"]["freelb"]["options"], methods()["freelb"].suggested_options
     assert TrainOptions(filled.split()).given.items() <= TrainOptions(ours.split()).given.items()
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", [slow("standard"), "freelb", slow("pgd")])
+def test_every_cell_is_a_command_that_fairseq_accepts(
+    name: str, worker: fill.Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Options are checked when the criterion is built; a misspelt one ends the parser."""
+    monkeypatch.chdir(worker.out)
+    cell = grid.Cell("minilm", "CoLA", 40, name, 2e-4, 11)
+    rows = splits.load(cell.task, worker.data, worker.out)
+    run = build([*worker._training(cell, fill.prepare(cell, rows, worker.out))[1:], "--cpu"])
+    assert run.cfg.criterion._name == name and run.cfg.optimization.lr == [2e-4]
+    assert run.cfg.common.seed == 11 and run.cfg.common.amp and run.cfg.model.dropout is None
 
 
 # --- its data
@@ -99,6 +122,11 @@ def test_texts_that_are_the_same_stay_together() -> None:
     assert sorted(map(len, sets)) == [1, 2, 3]
     assert {("b", "two"), ("b", "three"), ("three", "c")} in sets, "also over a third row"
     assert splits.ordered(rows[:1:-1], splits.texts_of)[0] == splits.ordered(rows[2:], splits.texts_of)[0]
+    six = [row(text) for text in ("it is one of the best films", "Now is one of the best films, no?",
+                                  "is one of the best")]  # fmt: skip
+    found, groups = splits.ordered(six, splits.runs_of_six)
+    of = dict(zip(found, groups.tolist()))
+    assert of[six[0]] == of[six[1]] != of[six[2]], "six words in a row in common; five are too few"
 
 
 def check_draw(rows: splits.Data, seed: int, size: int) -> Any:
@@ -130,10 +158,14 @@ def test_mistakes_in_files_are_named(data: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(data, tmp_path / "data")
     path = folder / "glue" / "CoLA" / "dev.tsv"
     lines = path.read_text().splitlines()
-    path.write_text("\n".join([*lines[:2], "src\t7\t\tw1 w2", *lines[3:]]) + "\n")
-    splits.load.cache_clear()
-    with pytest.raises(DataError, match=r"CoLA/dev\.tsv:3: the label '7' is none of 0, 1"):
-        splits.load("CoLA", folder, folder)
+    for wrong, message in (
+        ("src\t1\tw1 w2", r"CoLA/dev\.tsv:3: .*3"),
+        ("src\t7\t\tw1 w2", r"CoLA/dev\.tsv:3: the label '7' is none of 0, 1"),
+    ):
+        path.write_text("\n".join([*lines[:2], wrong, *lines[3:]]) + "\n")
+        splits.load.cache_clear()
+        with pytest.raises(DataError, match=message):
+            splits.load("CoLA", folder, folder)
     path.write_text(lines[0] + "\n")
     (path.parent / "train.tsv").write_text(lines[1] + "\n")
     with pytest.raises(DataError, match="CoLA has 2 rows, too few"):
@@ -141,7 +173,9 @@ def test_mistakes_in_files_are_named(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="wants the real files in ../shared/data")
-@pytest.mark.parametrize("task", ["TREC", "SNLI", *map(slow, ("MRPC", "CoLA"))])
+@pytest.mark.parametrize(
+    "task", ["TREC", "SNLI", *map(slow, ("MRPC", "QNLI", "Subj", "AG-News", "MNLI", "CoLA"))]
+)
 def test_the_real_files_are_as_the_page_says(task: str) -> None:
     found, page = splits.load(task, SHARED, SHARED), (EVIDENCE / "README.md").read_text(encoding="utf-8")
     (line,) = re.findall(rf"^\| {task} \|.*", page, re.M)
@@ -241,9 +275,29 @@ def test_every_cell_is_made_once_and_leaves_one_record(data: Path, out: Path) ->
     assert record["word_attacks"]["textfooler"] == {"right": "100", "queries": 30}
     assert {one["task"] for one in found if one["word_attacks"]} == {"movie-reviews"}
     assert str(out) not in json.dumps(found), "a record says nothing of where it was made"
+    names = ("valid", "test", "dev_places", "train_places")
+    arrays = kept.read_arrays(out.parent / "records" / "movie-reviews" / f"{record['name']}.npz", *names)
+    assert [len(array) for array in arrays] == [9, 9, 20, 40]
     assert not list(out.glob("*minilm-*")) and not list((out / "cells").glob("*.lock")), "nothing is left"
     again = run_command(*command(data, out))
     assert again.returncode == 0 and len(made(out)) == CELLS
+
+
+def test_a_cell_that_another_has_made_or_is_making_is_not_taken(
+    worker: fill.Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third, *_ = worker.missing()
+    taken: list[grid.Cell] = []
+
+    def made_meanwhile() -> list[grid.Cell]:
+        """The first is missing only when first asked for."""
+        worker.missing = lambda: [second, third]  # type: ignore[method-assign]
+        return [first, second, third]
+
+    monkeypatch.setattr(worker, "missing", made_meanwhile)
+    monkeypatch.setattr(worker, "make", taken.append)
+    with locked(worker.out / "cells" / second.name):
+        assert worker.make_next() and taken == [third]
 
 
 def test_a_bundle_is_not_divided_between_makers_of_processors(
@@ -397,17 +451,21 @@ def check_the_measuring(ours: Any) -> None:
 
 def test_records_of_another_design_precision_or_cell_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "CoLA.jsonl"
-    good, other = (record_of(grid.Cell("minilm", "CoLA", 1000, "freelb", 1e-4, seed)) for seed in (11, 12))
-    old = (EVIDENCE / "records-2026-11-24" / "records" / "movie-reviews.jsonl").read_text().splitlines()[0]
-    for rows, message in (
-        ([json.loads(old)], f":1: design '2026-11-24', not '{GRID['design']}'. Keep"),
-        ([good, {**other, "precision": "x"}], ":2: precision 'x', not 'bf16'"),
-        ([{**good, "options": ["--lr", "1"]}], ":1: name and options are not those"),
-        ([{**good, "lr": 5e-5}], ":1: name and options are not those"),
-    ):
-        path.write_text("".join(f"{json.dumps(one)}\n" for one in rows))
-        with pytest.raises(DataError, match=re.escape(f"CoLA.jsonl{message}")):
+
+    def refused(*found: dict[str, Any]) -> str:
+        path.write_text("".join(f"{json.dumps(one)}\n" for one in found))
+        with pytest.raises(DataError, match=r"CoLA\.jsonl:\d: ") as error:
             kept.read_records(tmp_path)
+        assert "\n" not in str(error.value)
+        return str(error.value)
+
+    good, other = (record_of(grid.Cell("minilm", "CoLA", 1000, "freelb", 1e-4, seed)) for seed in (11, 12))
+    for folder, design in (("records-2026-11", None), ("records-2026-11-24/records", "2026-11-24")):
+        old = (EVIDENCE / folder / "movie-reviews.jsonl").read_text().splitlines()[0]
+        assert f"CoLA.jsonl:1: design {design!r}, not '{GRID['design']}'. Keep" in refused(json.loads(old))
+    assert "CoLA.jsonl:2: precision 'x', not 'bf16'" in refused(good, {**other, "precision": "x"})
+    for changed in ({"options": ["--lr", "1"]}, {"method": "none"}, {"lr": 5e-5}, {"seed": 3}, {"rows": 250}):
+        assert "CoLA.jsonl:1: name and options are not those" in refused({**good, **changed})
     path.write_text(f"{json.dumps(good)}\n{json.dumps({**good, 'starts': 2})}\n")
     assert kept.read_records(tmp_path) == {good["name"]: good}, "the first counts"
     kept.append({**good, "starts": 3}, {}, tmp_path)
@@ -419,6 +477,19 @@ def test_records_of_another_design_precision_or_cell_are_refused(tmp_path: Path)
 
 
 @pytest.mark.usefixtures("small")
+def test_a_run_does_not_go_on_with_other_records_or_weights(data: Path, out: Path) -> None:
+    (out.parent / "records").mkdir()
+    (out.parent / "records" / "CoLA.jsonl").write_text(json.dumps(record_of(COLA)) + "\n")
+    done = run_command(*command(data, out, "--precision", "fp32"))
+    assert done.returncode == 2 and "precision 'bf16', not 'fp32'" in done.stderr, done.stderr
+    program = out.parent / "fill.py"
+    program.write_text(program.read_text().replace('"sha256": \'', '"sha256": \'0'))
+    done = run_command(*command(data, out))
+    assert done.returncode == 2 and "minilm/model.safetensors: its SHA-256 is not that of" in done.stderr
+    assert "Traceback" not in done.stderr and not (out / "made").exists()
+
+
+@pytest.mark.usefixtures("small")
 def test_records_of_other_rows_and_damaged_ones(data: Path, tmp_path: Path) -> None:
     found = splits.load("CoLA", data, data)
     kept.keep_rows("CoLA", found, tmp_path)
@@ -426,11 +497,29 @@ def test_records_of_other_rows_and_damaged_ones(data: Path, tmp_path: Path) -> N
     with pytest.raises(DataError, match=r"CoLA/rows\.npz: other rows of CoLA than DATA's"):
         kept.keep_rows("CoLA", replace(found, rows=found.rows[1:]), tmp_path)
     path = tmp_path / "CoLA" / "a.npz"
-    for content in (None, b"PK\x03\x04 and more", (tmp_path / "CoLA" / "rows.npz").read_bytes()):
+    np.savez_compressed(path, test=np.arange(1000))
+    torn = bytearray(path.read_bytes())
+    torn[100:200] = bytes(100)
+    path.unlink()
+    rows = (tmp_path / "CoLA" / "rows.npz").read_bytes()
+    for content in (None, b"", b"PK\x03\x04 and more", rows, bytes(torn)):
         if content is not None:
             path.write_bytes(content)
-        with pytest.raises(DataError, match=r"a\.npz: missing or damaged .* Restore it"):
+        with pytest.raises(DataError, match=r"a\.npz: missing or damaged .* Restore it") as error:
             kept.read_arrays(path, "test")
+        assert "\n" not in str(error.value)
+
+
+def test_the_plan_goes_by_what_was_spent() -> None:
+    first, *_ = grid.cells()
+    spent = record_of(first, cpu_seconds=4 * first.seconds(), after_cpu_seconds=0.0)
+    hours = [
+        float(re.search(r"minilm, 1000 rows: \d+ cells, ([\d.]+)", fill.plan(found))[1])  # type: ignore[index]
+        for found in ({}, {spent["name"]: spent})
+    ]
+    assert hours[1] == pytest.approx(4 * hours[0], rel=0.02)
+    total = len(grid.cells())
+    assert fill.plan({}).startswith(f"0 of {total} cells are done, in 0.0 hours of one core; left:")
 
 
 def test_the_readme_has_a_row_for_each_method() -> None:

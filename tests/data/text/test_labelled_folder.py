@@ -76,8 +76,8 @@ def negative_row(data: Path) -> None:
     path.write_bytes(index)
 
 
-def head(name: str, content: bytes) -> Callable[[Path], object]:
-    return lambda data: (data / name).write_bytes(content)
+def head(name: str, content: bytes) -> Callable[[Path], None]:
+    return lambda data: (data / name).write_bytes(content)  # type: ignore[func-returns-value]
 
 
 def another_version(data: Path) -> None:
@@ -88,7 +88,7 @@ def another_version(data: Path) -> None:
 
 OLDER = b"TNTIDX\x00\x00" + struct.pack("<5Q", 1, 4, 4, 1 << 28, 1 << 28) + bytes(92)  # 140 bytes
 LABEL = r"label/train\.bin: the label of row 5 is '{}', not a class of dict\.txt and </s>"
-CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
+CHANGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "no labels": (gone("label/train.bin"), r"label/train\.bin: no such file"),
     "shorter texts": (
         cut("input0/train.bin", 2),
@@ -107,9 +107,16 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
         head("input0/train.idx", OLDER),
         r"input0/train\.idx: is not in fairseq's format mmap",
     ),
+    "a packed format": (
+        head("label/train.idx", b"HUFFIDX\x00\x00" + bytes(90)),
+        r"label/train\.idx: is not in fairseq's format mmap",
+    ),
     "another version": (another_version, r"input0/train\.idx: truncated, or not a fairseq index"),
+    "no label": (rows("label/train", [2]), LABEL.format("</s>")),
     "two labels": (rows("label/train", [4, 5, 2]), LABEL.format("1 0 </s>")),
     "<pad> as a label": (rows("label/train", [1, 2]), LABEL.format("<pad> </s>")),
+    "a padding symbol as a label": (rows("label/train", [6, 2]), LABEL.format("madeupword0000 </s>")),
+    "a label that is none": (rows("label/train", [77, 2]), LABEL.format("77 </s>")),
     "a label that lacks, and one too many": (rows("label/train", [2], [4, 4, 2]), LABEL.format("</s>")),
     "a negative token": (rows("input0/train", [4, -3, 2]), r"input0/train\.bin: contains the token 65533"),
     "fewer words": (
@@ -167,7 +174,16 @@ def test_before_the_first_update(whole: Path, tmp_path: Path) -> None:
     assert last.startswith(f"error: {data}/label/valid.idx: no such file: the split 'valid' has no labels.")
 
 
-@pytest.mark.parametrize("number", ["1e39", "nan", ""])
+def test_a_regression(tmp_path: Path) -> None:
+    data = write_task(tmp_path / "data", classes=1)
+    check_split(data, "valid", is_regression=True)
+    labels = data / "label" / "valid.label"
+    labels.write_text("".join(labels.read_text().splitlines(keepends=True)[1:]))
+    with pytest.raises(DataError, match=r"valid\.label: has 7 rows, but .*valid\.idx has 8"):
+        check_split(data, "valid", is_regression=True)
+
+
+@pytest.mark.parametrize("number", ["1e39", "-1e308", "nan", "inf", "", "x"])
 def test_a_number_that_is_not_one_of_float32(tmp_path: Path, number: str) -> None:
     """Prepared by someone else: found when training begins."""
     data = write_task(tmp_path / "data", classes=1)
