@@ -323,13 +323,6 @@ def verb(name: str) -> list[str]:
     return [sys.executable, "-m", "fairseq_adv", *name.split()]
 
 
-def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where it is not installed."""
-    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-
-
 def all_verbs() -> list[str]:
     """The verbs of fairseq-adv, those of groups with two words."""
     return list(fairseq_adv.cli.VERBS)
