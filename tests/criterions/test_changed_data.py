@@ -139,10 +139,9 @@ CASES: list[tuple[Callable[[Path], Path], str, Change, list[str]]] = [
     (regression, "regression", replaced("label/train.label", "0.5", "0.6"), [TRAIN]),
     (prepared, "text_classification", lambda data: prepared(data, 7), [ANEW]),
     (prepared, "text_classification", without_manifest, ["data: {} has other files"]),
-    (prepared, "text_classification", rows("input0/valid"), [ANEW]),  # under the old manifest
+    (prepared, "text_classification", more("input0/valid.bin"), [ANEW]),  # under the old manifest
     (write_corpus, "masked_lm", rows("train"), [TRAIN]),
     (write_questions, "commonsense_qa", more("train.jsonl"), [TRAIN]),
-    (write_questions, "commonsense_qa", swapped("dict.txt"), [WORDS]),
     (write_questions, "arc_retrieval", replaced("tokenizer.json", '"w1": ', '"v1": '), [WORDS]),
     (write_wsc, "wsc", swapped("valid.jsonl"), [VALID]),
     (swag, "arc_retrieval", swapped("train.csv", 1, 2), [TRAIN]),
