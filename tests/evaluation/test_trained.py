@@ -108,10 +108,16 @@ def test_data_of_other_words_or_classes_are_refused(
     assert done.returncode == 2
     assert f"error: {other}: has other words than {data / folder / 'dict'}" in done.stderr
     if folder:
-        file = data / "label" / "dict.txt"
         classes = shutil.copytree(data, tmp_path / "classes") / "label" / "dict.txt"
         classes.write_text("0 2\nb 1\n")
         done = validate(*words, tmp_path / "classes")
         assert f"error: {classes}: lists 0, b, but the checkpoint has 1, 0" in done.stderr
-        file.write_text("no count\n")  # that of the training data is read, too
-        assert f"error: {file}: not a fairseq dictionary" in validate(*words, tmp_path / "classes").stderr
+
+
+def test_a_bad_list_of_classes_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of the data which the model was trained on is read even if others are scored."""
+    data = write_task(tmp_path / "data")
+    path = tiny.save(data, tmp_path / "run" / "model.pt")
+    (data / "label" / "dict.txt").write_text("no count\n")
+    done = CommandMain("validate", capsys)(path, "--cpu", "--data", write_task(tmp_path / "other"))
+    assert done.returncode == 2 and f"error: {data}/label/dict.txt: not a fairseq dictionary" in done.stderr
