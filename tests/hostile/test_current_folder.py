@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import pkgutil
 import re
-import shutil
 import sys
 from pathlib import Path
 
@@ -26,7 +25,7 @@ WORDS = {
     "corpus": "IN/text.txt OUT --encoder FILMS/encoder --shards 2 --documents line",
     "retrieve index": "IN/text.txt OUT",
     "convert": "IN/hf OUT",
-    "train": "FILMS/data --encoder IN/encoder --save-dir OUT --workers 2 --cpu --max-update 1",
+    "train": f"FILMS/data {SIZES} --save-dir OUT --workers 2 --cpu --max-update 1",
     "predict": "FILMS/save/checkpoint_best.pt --stdin",
     "attack": "FILMS/save/checkpoint_best.pt --epsilon 0.1 --relative --batches 1",
     "doctor": "",
@@ -35,13 +34,10 @@ WORDS = {
 
 
 @pytest.fixture(scope="module")
-def inputs(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "text.txt").write_text("a film is a film\nb w a\n" * 40)
     hf_models.save_roberta(folder / "hf")
-    encoder = shutil.copytree(films / "encoder", folder / "encoder")
-    shutil.copy(films / "save" / "checkpoint_best.pt", encoder / "model.pt")
-    (encoder / "model_args.txt").write_text(SIZES)
     return folder
 
 
