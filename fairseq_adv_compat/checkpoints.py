@@ -90,8 +90,8 @@ def load(f: IO[bytes], map_location: Any = None) -> Any:
     except (OSError, zipfile.BadZipFile, zlib.error, *_UNREADABLE) as error:
         if re.search(_MACHINE, str(error)):
             raise  # no GPU, no memory
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise Refused(f"{source} is damaged, or not a checkpoint ({told:.200})") from None
+        told = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        raise Refused(f"{source} is damaged, or not a checkpoint ({told:.200}).") from None
 
 
 def _is_trusted() -> bool:

@@ -144,8 +144,8 @@ def test_bin_with_code_is_refused_and_not_run(roberta: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("pytorch_model.bin", b"no such format", "pytorch_model.bin: "),
-        ("pytorch_model.bin", b"", "pytorch_model.bin: not a checkpoint"),
+        ("pytorch_model.bin", b"no such format", "pytorch_model.bin was not loaded: "),
+        ("pytorch_model.bin", b"", "pytorch_model.bin is damaged, or not a checkpoint"),
         ("model.safetensors.index.json", b'{"weight_map": {"a": [1]}}', r"\[1\] is not the name of a file"),
         ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not a safetensors file"),
         ("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid", "a Git LFS pointer"),
