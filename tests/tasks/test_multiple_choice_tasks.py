@@ -100,14 +100,14 @@ UNKNOWN = {key: value for key, value in ROW.items() if key != "answerKey"}
     ("split", "row", "message"),
     [("train", LONG, "train.jsonl:1: .* more than --max-positions 24"),
      ("valid", UNKNOWN, "valid.jsonl:1: no right answer, but the valid split needs one"),
-     ("train", None, r"no dict.txt.*--tokenizer-dir")],
+     ("train", None, r"no tokenizer found.*--tokenizer-dir")],
 )  # fmt: skip
 def test_data_that_cant_be_trained_on_are_refused(
     tmp_path: Path, split: str, row: dict[str, object] | None, message: str
 ) -> None:
     folder = folder_with(tmp_path, ROW, **({split: row} if row else {}))
     if row is None:
-        (folder / "dict.txt").unlink()
+        (folder / "hf_vocabulary.json").unlink()
     with pytest.raises(DataError, match=message):
         build(train_args(folder, None, "standard", task="arc_retrieval"))
 
