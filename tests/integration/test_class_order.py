@@ -16,7 +16,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from hf_encoders import WORDS, of_transformers, save_encoder
-from support import build, train_args, validate, write_questions, write_task
+from support import ENCODER_WORDS, build, train_args, validate, write_questions, write_task
 from token_data import write_tags
 
 from fairseq_adv import load
@@ -340,7 +340,7 @@ def test_the_head_of_choices_is_kept(tmp_path: Path) -> None:
     from transformers import AutoModelForMultipleChoice
 
     data = write_questions(tmp_path / "questions")
-    save_encoder(tmp_path / "hf", "bert", (data / "dict.txt").read_text().split()[::2])
+    save_encoder(tmp_path / "hf", "bert", list(ENCODER_WORDS))
     model = AutoModelForMultipleChoice.from_pretrained(tmp_path / "hf")
     hf_models.randomise(model)
     model.save_pretrained(tmp_path / "hf")
@@ -354,7 +354,7 @@ def test_tags_go_by_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> No
 
     caplog.set_level("INFO")
     data = write_tags(tmp_path / "data")
-    words = (data / "dict.txt").read_text().split()[::2]
+    words = list(ENCODER_WORDS)
     save_encoder(tmp_path / "hf", "bert", words)
     tags = ["B-Gene", "O", "i-gene", "B-Cell", "I-Cell"]
     model = AutoModelForTokenClassification.from_pretrained(tmp_path / "hf", num_labels=5)
