@@ -84,7 +84,7 @@ def test_it_trains_from_a_shell(data: Path, tmp_path: Path, criterion: str) -> N
     values = {"criterion": criterion, **NEEDED.get(criterion, {})}
     (tmp_path / "run.yaml").write_text(yaml(data, user_dir=user_dir, **values))
     words = ["--config-dir", str(tmp_path), "--config-name", "run", f"hydra.run.dir={tmp_path / 'out'}"]
-    done = run_command(command("fairseq-hydra-train"), *words)
+    done = run_command(command("fairseq-hydra-train"), *words, "checkpoint.no_save=false")
     assert done.returncode == 0, done.stderr[-2000:]
     assert "done training" in (tmp_path / "out" / "hydra_train.log").read_text()
     run = read_metrics(tmp_path / "out" / "checkpoints")
