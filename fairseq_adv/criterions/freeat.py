@@ -66,8 +66,8 @@ class FreeATCriterion(AdversarialMethod):
     logs = (Logged("adv_norm"), Logged("adv_ratio"))  # an update is one pass, so `loss` is its loss
 
     def __init__(self, cfg: FreeATConfig, task: FairseqTask) -> None:
-        check_freeat_options(cfg)
         super().__init__(cfg, task)
+        check_freeat_options(cfg)
         self._group: Optional[_Group] = None
         self._warned = False
 
@@ -168,7 +168,7 @@ def check_freeat_options(cfg: FreeATConfig) -> None:
             "--no-adv-share-dropout has no effect with --criterion freeat: each replay is an update with its "
             "own dropout masks. Leave it out"
         )
-    if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % max(cfg.adv_steps, 1):
+    if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % cfg.adv_steps:
         refuse(
             "adv-start-update", cfg.adv_start_update,
             f"pass a multiple of --adv-steps {cfg.adv_steps}, or --freeat-schedule groups; otherwise "

@@ -18,7 +18,6 @@ from fairseq_adv_compat.hydra_errors import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
 _WITH_HYDRA = (*COMMANDS, "fairseq-hydra-train")
-NO_SCORES = {"bsz", "epoch", "num_updates", "wpb", "wps"}  # what fairseq adds to the numbers of a validation
 
 
 def _is_of_fairseq(commands: tuple[str, ...] = COMMANDS) -> bool:

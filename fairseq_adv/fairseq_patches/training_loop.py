@@ -15,12 +15,12 @@ from omegaconf import OmegaConf
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches import signals
-from fairseq_adv.fairseq_patches.commands import NO_SCORES
 from fairseq_adv.fairseq_patches.replace import TRAIN, Original, loaded
 from fairseq_adv.fairseq_patches.run_options import check_run
 from fairseq_adv.fairseq_patches.save_dir_lock import lock_save_dir
 from fairseq_adv.fairseq_patches.workers import end_all
 
+_NO_SCORES = {"bsz", "epoch", "num_updates", "wpb", "wps"}  # what fairseq adds to the numbers of a validation
 _LOGGERS = (TRAIN[0], "fairseq.logging.progress_bar")
 _COUNTED = ("best", "num_runs")  # attributes of fairseq_cli.train.should_stop_early
 PATIENCE = "patience"  # where a checkpoint's extra_state has them
@@ -149,7 +149,7 @@ def get_valid_stats(
     if metric not in stats and not hasattr(trainer.task, "post_validate"):
         raise DataError(
             f"--best-checkpoint-metric {metric}: the validation logs no such number. Pass one of "
-            f"{', '.join(sorted(set(stats) - NO_SCORES))}"
+            f"{', '.join(sorted(set(stats) - _NO_SCORES))}"
         )
     return original(cfg, trainer, stats, tracking_best)
 

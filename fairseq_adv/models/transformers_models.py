@@ -91,16 +91,6 @@ def read(folder: Path) -> tuple[str, dict[str, Tensor]]:
     return text, tensors
 
 
-def word_embeddings(folder: Path) -> Tensor:
-    """A folder's word embeddings, (words, dim) fp32, in the order of fairseq's dictionary."""
-    text, tensors = read(folder)
-    description = described(text)
-    words = len(vocabulary_rows(description["config"]["vocab_size"], description["special"]))
-    config = with_fairseqs_ids(configuration(description, {}), words)
-    table: Tensor = build(config, "Model", tensors, str(folder)).get_input_embeddings().weight.detach()
-    return table
-
-
 def described(text: Any) -> dict[str, Any]:
     """The description in a checkpoint, which may come from anyone.
 

@@ -78,15 +78,13 @@ def test_what_a_method_declares_to_log_is_logged(data: Path, method: str) -> Non
 
 # --- options ------------------------------------------------------------------------------------
 
-# Refused by a check of their own, for another reason.
-ELSEWHERE = [("creat", "adv_init_mag"), ("freeat", "adv_start_update"), ("freeat", "adv_steps")]
 OWN_NUMBERS = {
     method: {
         name: numbers
         for name, numbers in declared_by(
             "criterion", None, getattr(CRITERION_REGISTRY[method], "__dataclass")
         ).items()
-        if name in CRITERION_REGISTRY[method].own_options() and (method, name) not in ELSEWHERE
+        if name in CRITERION_REGISTRY[method].own_options() and (method, name) != ("creat", "adv_init_mag")
     }
     for method in METHODS
 }
