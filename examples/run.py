@@ -327,7 +327,7 @@ def command(args: argparse.Namespace) -> list[str]:
     words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
     for group, key in PATHS:
-        path = config[group][key] if key in config[group] else None  # noqa: SIM401 - strict, get would raise
+        path = OmegaConf.select(config, f"{group}.{key}")
         if path is not None and f"{group}.{key}" not in swept and not (swept and key == "log_file"):
             config[group][key] = os.path.abspath(path.replace(ENCODER, str(encoder)))
             words.append(said(f"{group}.{key}", config[group][key]))
