@@ -8,6 +8,8 @@
 
 A side whose name ends in -amp computes in mixed precision, with weights in fp32: ours with --amp,
 transformers in torch's autocast; bf16 on a CPU, fp16 with a loss scale on a GPU. -compile adds --compile.
+--precision bf16: both have weights in bf16, ours fairseq's fp32 copy of them besides; fp16: weights in fp16
+and that copy, transformers in autocast.
 
 Our sides use --task text_classification (batches of similar length, last layer for <s> only) and --optimizer
 torch_adamw; the others use what their users do. Whole updates with the optimizer step, dropout 0.1, random

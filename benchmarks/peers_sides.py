@@ -161,6 +161,9 @@ def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     mixed = "fp16" if torch.cuda.is_available() else "bf16"  # as --amp
     precision = mixed if name.endswith(AMP) else options.precision
+    if options.precision == "bf16":  # as our sides, which have bf16 weights; fp16 weights don't train
+        model.bfloat16()
+        precision = "fp32"
     half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision)
     cast = torch.autocast(model.device.type, half, enabled=half is not None)
     scaler = torch.amp.GradScaler(model.device.type, enabled=half == torch.float16)
@@ -178,7 +181,7 @@ def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side
         model.zero_grad()
         for step in range(STEPS):
             delta.requires_grad_()
-            inputs = embed(tokens) + delta
+            inputs = (embed(tokens) + delta).to(model.dtype)
             with cast:
                 loss = model(inputs_embeds=inputs, attention_mask=mask.long(), labels=labels).loss
             scaler.scale(loss / STEPS).backward()
