@@ -91,7 +91,6 @@ class MultipleChoiceTask(TokenizerTask):
         super().__init__(cfg, tokenizer)
         self.folders = [Path(part) for part in cfg.data.split(":") if part]
         self.source_names = _distinct_names(self.folders)
-        self.weights = _weights(cfg.sampling_weights)
         self.longest = cfg.tokens_per_sample or cfg.max_positions
         if not 4 <= self.longest <= cfg.max_positions:
             raise DataError(
@@ -141,11 +140,12 @@ class MultipleChoiceTask(TokenizerTask):
             if folder is None:
                 continue
             read = self.read(folder, split)
-            if not split.startswith("test"):
-                _need_answers(read, split)
+            unanswered = [question.where for question in read if question.answer is None]
+            if unanswered and not split.startswith("test"):
+                raise DataError(f"{unanswered[0]}: no right answer, but the {split} split needs one. Add it.")
             questions += read
             sources += [source] * len(read)
-        weights = self._training_weights() if training else None
+        weights = _weights(self.cfg.sampling_weights, len(self.folders)) if training else None
         dataset = self.dataset_of(questions, np.array(sources, dtype=np.int64), weights)
         if training and not len(dataset.ordered_indices()):
             raise DataError(
@@ -199,16 +199,6 @@ class MultipleChoiceTask(TokenizerTask):
         model.register_classification_head(name, num_classes=1, scores_choices=True)  # type: ignore[operator]
         return model
 
-    def _training_weights(self) -> List[float]:
-        """Checks the weights only for training, since a checkpoint's weights don't matter in evaluation."""
-        weights = self.weights or [1.0] * len(self.folders)
-        if len(weights) != len(self.folders):
-            raise DataError(
-                f"--sampling-weights {self.cfg.sampling_weights}: {len(weights)} numbers for "
-                f"{len(self.folders)} data folders. Pass one for each"
-            )
-        return weights
-
     def _folders_with(self, split: str) -> List[Optional[Path]]:
         """The data sets; ``None`` for those without this split, unless it is a training split."""
         if split == self.cfg.train_subset or len(self.folders) == 1:
@@ -226,8 +216,6 @@ describe_task(MultipleChoiceTask, CHOICES)
 
 
 def _distinct_names(folders: List[Path]) -> List[str]:
-    if not folders:
-        raise DataError("data: no folder given. Pass at least one")
     for parts in range(1, 8):
         names = ["/".join(folder.parts[-parts:]) for folder in folders]
         if len(set(names)) == len(names):
@@ -238,25 +226,20 @@ def _distinct_names(folders: List[Path]) -> List[str]:
     )
 
 
-def _weights(text: Optional[str]) -> Optional[List[float]]:
+def _weights(text: Optional[str], folders: int) -> List[float]:
+    """How often a question of each folder occurs in an epoch of training."""
     if text is None:
-        return None
+        return [1.0] * folders
     try:
         weights = [float(part) for part in str(text).split(":")]
     except ValueError:
         weights = []
-    if not weights or not all(math.isfinite(w) and w >= 0 for w in weights) or not sum(weights):
+    if len(weights) != folders or not all(0 <= weight < math.inf for weight in weights) or not sum(weights):
         raise DataError(
             f"--sampling-weights {text}: pass numbers of 0 or more, not all 0, joined by colons, one for "
-            "each data folder"
+            f"each of the {folders} data folders"
         )
     return weights
-
-
-def _need_answers(questions: List[Question], split: str) -> None:
-    for question in questions:
-        if question.answer is None:
-            raise DataError(f"{question.where}: no right answer, but the {split} split needs one. Add it.")
 
 
 def _report(split: str, dataset: RankingDataset, names: List[str]) -> None:

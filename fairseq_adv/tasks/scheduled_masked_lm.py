@@ -18,8 +18,7 @@ from omegaconf import II
 from fairseq_adv.data.corpus.mask_schedule import MaskSchedule, ScheduledMasking
 from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.train_options import TrainOptions
-from fairseq_adv.tasks.masked_words import MASKED_WORDS
-from fairseq_adv.tasks.task_record import TaskRecord, describe_task, no_validation
+from fairseq_adv.tasks.task_record import MASKED_WORDS, TaskRecord, describe_task, no_validation
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from fairseq_adv.tasks.task_record import (
     describe_task,
     fill_tokenizer,
 )
-from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
+from fairseq_adv.tasks.tokenizer_task import TokenTask, TokenTaskConfig
 from fairseq_adv_compat.option_numbers import Numbers
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,6 @@ from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
 from fairseq_adv.data.tokenizers.saved_tokenizer import load_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.train_options import TrainOptions
-from fairseq_adv.tasks.class_names import keep_class_names
 from fairseq_adv.tasks.task_record import (
     ModelCard,
     TaskRecord,
@@ -36,7 +35,7 @@ from fairseq_adv.tasks.task_record import (
     fill_tokenizer,
     pipeline_use,
 )
-from fairseq_adv.tasks.token_task import TokenTask, TokenTaskConfig
+from fairseq_adv.tasks.tokenizer_task import TokenTask, TokenTaskConfig, keep_class_names
 
 logger = logging.getLogger(__name__)
 

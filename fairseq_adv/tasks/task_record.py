@@ -190,3 +190,11 @@ def pipeline_use(pipeline: str, folder: str, call: str) -> str:
         f'from transformers import pipeline\nmodel = pipeline("{pipeline}", model="{folder}")\n'
         f"print(model({call}))"
     )
+
+
+def _use_mask(folder: str, data: Path) -> str:
+    return pipeline_use("fill-mask", folder, '"The sky is " + model.tokenizer.mask_token + "."')
+
+
+MASKED_WORDS = ModelCard("ForMaskedLM", "It is a masked language model.", _use_mask, "fill-mask")
+"""The card of a model that predicts masked words."""

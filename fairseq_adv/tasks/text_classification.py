@@ -32,8 +32,8 @@ from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.data.workspace import read_manifest
-from fairseq_adv.tasks.class_names import keep_class_names
 from fairseq_adv.tasks.task_record import ModelCard, TaskRecord, describe_task, no_validation, pipeline_use
+from fairseq_adv.tasks.tokenizer_task import keep_class_names
 
 logger = logging.getLogger(__name__)
 

@@ -22,13 +22,17 @@ from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.choices.recognise import first_row
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import find_split_file
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.data.wsc.noun_phrases import with_candidates
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 from fairseq_adv.data.wsc.wsc_dataset import MaskedRow, WSCDataset
-from fairseq_adv.tasks.masked_words import MASKED_WORDS
-from fairseq_adv.tasks.task_record import TaskRecord, answer_split, describe_task, fill_tokenizer
+from fairseq_adv.tasks.task_record import (
+    MASKED_WORDS,
+    TaskRecord,
+    answer_split,
+    describe_task,
+    fill_tokenizer,
+)
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask, TokenizerTaskConfig
 from fairseq_adv_compat.option_numbers import Numbers
 
@@ -74,9 +78,6 @@ class WSCTask(TokenizerTask):
     """
 
     predicts_masked_words = True
-
-    def __init__(self, cfg: WSCConfig, tokenizer: TokenToIds) -> None:
-        super().__init__(cfg, tokenizer)
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Reads, checks and tokenises a split.

@@ -125,7 +125,7 @@ def test_documents_are_cut_to_fit_the_model_not_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [(["--tokens-per-sample", "25"], "--tokens-per-sample 25: pass 4 or more, and no more than --max-p"),
-     (["--sampling-weights", "1:1"], "--sampling-weights 1:1: 2 numbers for 1 data"),
+     (["--sampling-weights", "1:1"], "one for each of the 1 data folders"),
      (["--sampling-weights", "x"], "--sampling-weights x"),
      (["--sampling-weights", "0.1"], "no questions are left in an epoch"),
      (["--sampling-weights", "0"], "not all 0"),
@@ -165,5 +165,5 @@ def test_a_checkpoint_of_several_data_sets_is_evaluated_on_one(tmp_path: Path) -
     task = setup_task_of(folder, "--sampling-weights", "1:2")
     task.load_dataset("valid")
     assert len(task.dataset("valid")) == 1
-    with pytest.raises(DataError, match="2 numbers for 1 data folders"):
+    with pytest.raises(DataError, match="one for each of the 1 data folders"):
         task.load_dataset("train")
