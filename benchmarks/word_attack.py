@@ -77,10 +77,10 @@ def ours(options: argparse.Namespace) -> Callable[[int], list[Attacked]]:
     """What attacks the first n examples."""
     import torch
 
+    from fairseq_adv.evaluation.attack_settings import ATTACKS
     from fairseq_adv.evaluation.word_attacks.resources import Resources, build
     from fairseq_adv.evaluation.word_attacks.schedule import run_together
     from fairseq_adv.evaluation.word_attacks.search import search
-    from fairseq_adv.evaluation.word_attacks.settings import ATTACKS
     from fairseq_adv.evaluation.word_attacks.victim import Victim
 
     model, examples = read(options)

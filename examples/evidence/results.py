@@ -15,7 +15,7 @@ from grid import Cell, Record, maker
 from records import answers_of, read_arrays, read_records
 from splits import GRID, TASKS, tested
 
-from fairseq_adv.evaluation.calibration import fit_temperature, softmax
+from fairseq_adv.evaluation.class_report import fit_temperature, softmax
 
 FEWEST = 3  # seeds for which a mean over tasks is shown
 ARMS = {

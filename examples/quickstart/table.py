@@ -12,9 +12,8 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
-from fairseq_adv.evaluation.attack import Attack
+from fairseq_adv.evaluation.attack import Attack, attack_checkpoint
 from fairseq_adv.evaluation.summaries import BEST, summarise
-from fairseq_adv.evaluation.trained import attack_checkpoint
 
 RADII = (0.01, 0.02)
 

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
-from fairseq_adv.evaluation.word_attacks.settings import AGAINST, ATTACKS, IMPORTANCE, METRICS, SIDES
+from fairseq_adv.evaluation.attack_settings import (
+    AGAINST,
+    ATTACKS,
+    IMPORTANCE,
+    LOSSES,
+    METRICS,
+    SIDES,
+    Attack,
+)
 
 from .number_types import count, not_negative, positive, whole
 from .script import RESUMABLE, VerbParser
@@ -24,8 +31,8 @@ from .shared_options import (
 )
 
 if TYPE_CHECKING:
+    from fairseq_adv.evaluation.attack_settings import Settings
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
-    from fairseq_adv.evaluation.word_attacks.settings import Settings
 
 
 EMBEDDINGS = """\
@@ -75,7 +82,7 @@ def attack(args: argparse.Namespace) -> None:
 
 
 def _attack_embeddings(args: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.trained import attack_checkpoint
+    from fairseq_adv.evaluation.attack import attack_checkpoint
 
     how = Attack(
         epsilon=args.epsilon,

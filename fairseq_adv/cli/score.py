@@ -109,7 +109,7 @@ def submission_options(parser: VerbParser) -> None:
 
 
 def submission(args: argparse.Namespace) -> None:
-    from fairseq_adv.evaluation.predict.submission import make_submission
+    from fairseq_adv.evaluation.predict.benchmarks import make_submission
 
     rows, missing = make_submission(args.dir, args.out, args.allow_missing)
     print(f"wrote {args.out}: {', '.join(f'{name} {count}' for name, count in rows.items())}")

@@ -19,13 +19,14 @@ from torch import Tensor, nn
 from fairseq_adv.criterions.ratio import USEFUL_RATIOS
 from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
+from fairseq_adv.evaluation.trained import load
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 from fairseq_adv.perturbation.passes import frozen_parameters, use_differentiable_layers
 
 logger = logging.getLogger(__name__)
-__all__ = ["LOSSES", "Attack", "Robustness", "attack", "margin"]
+__all__ = ["LOSSES", "Attack", "Robustness", "attack", "attack_checkpoint", "margin"]
 
 
 @dataclass
@@ -77,7 +78,13 @@ def attack(
     Raises:
         DataError: ``how`` raises the margin, and the task has no classes.
     """
-    ascended = _ascended(objective, how.loss)
+    if how.loss == "margin":
+        try:
+            objective.classes()
+        except ValueError as error:
+            task = type(objective.task).__name__
+            raise DataError(f"--loss margin: {task} has no classes. Use --loss cross-entropy.") from error
+    ascended = {"cross-entropy": objective.loss, "margin": partial(margin, objective)}[how.loss]
     least, most = USEFUL_RATIOS
     if how.relative and not least <= how.epsilon <= most:
         logger.warning(
@@ -97,6 +104,39 @@ def attack(
     return result
 
 
+def attack_checkpoint(
+    path: str, how: Attack, data: str | None = None, split: str = "valid", batch_size: int = 32,
+    cpu: bool = False, batches: int | None = None, precision: str = "fp32",
+) -> dict[str, float]:  # fmt: skip
+    """Attacks the examples of a split; returns mean losses (nats) and accuracies (x 100) before and after.
+
+    For a masked LM the means are over the masked positions, and the attack's ball is per row.
+
+    Args:
+        path: the checkpoint.
+        how: the attack.
+        data: data folder; ``None``: the one in the checkpoint.
+        split: a labelled split.
+        batch_size: examples per mini-batch.
+        cpu: don't use a GPU.
+        batches: attack only this many mini-batches, in fairseq's validation order; ``None``: all.
+        precision: ``fp32`` or ``bf16``; the perturbation is fp32 in both.
+
+    Raises:
+        DataError: there is no such checkpoint, its task has no registered objective, or the split is missing
+            or has no labels.
+    """
+    trained = load(path, data, [split], cpu, precision)
+    samples = trained.batches(split, batch_size, batches, f"attacking {split}")
+    with trained.fast_products():
+        found = attack(trained.model, trained.objective, samples, how, trained.autocast)
+    if not found.examples:
+        raise DataError(
+            f"{trained.task.cfg.data}: the split {split!r} has no labels, so there is nothing to attack"
+        )
+    return found.means()
+
+
 def margin(objective: Objective, predictions: Tensor, sample: Sample) -> Tensor:
     """The highest log-probability of a wrong class minus that of the right one, summed: a scalar in fp32.
     Rows without a label don't count.
@@ -108,18 +148,6 @@ def margin(objective: Objective, predictions: Tensor, sample: Sample) -> Tensor:
     scores, right = objective.log_probabilities(predictions)[known], right[known].unsqueeze(1)
     others = scores.scatter(1, right, -math.inf).amax(dim=1)
     return (others - scores.gather(1, right).squeeze(1)).sum()
-
-
-def _ascended(objective: Objective, loss: str) -> Callable[[Tensor, Sample], Tensor]:
-    """What the steps raise."""
-    if loss == "cross-entropy":
-        return objective.loss
-    try:
-        objective.classes()
-    except ValueError as error:
-        task = type(objective.task).__name__
-        raise DataError(f"--loss margin: {task} has no classes. Use --loss cross-entropy.") from error
-    return partial(margin, objective)
 
 
 def _attack_batch(

@@ -1,14 +1,17 @@
-"""An attack on the embeddings: how far, in which steps, and what they raise. Imports no torch."""
+"""What determines an attack: on the embeddings, and on words, by name. Imports no torch."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
-from fairseq_adv.data.errors import DataError
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 LOSSES = ("cross-entropy", "margin")
 """The loss of training, and the highest score of a wrong class minus that of the right one."""
+IMPORTANCE = ("delete", "unknown", "weighted-saliency")
+METRICS = ("angular", "cosine")
+AGAINST = ("original", "current")
+SIDES = ("first", "second", "both", "question", "documents", "choices")  # the texts that may change
 
 
 @dataclass
@@ -39,12 +42,92 @@ class Attack:
             unit = f"{100 * self.epsilon:g} % of the norm of an example's embeddings"
         return f"epsilon {self.epsilon:g} ({unit})"
 
-    def __post_init__(self) -> None:
-        sizes_fit = all(math.isfinite(size) and size > 0 for size in (self.epsilon, self.step_size))
-        if not sizes_fit or self.steps < 1 or not (math.isfinite(self.start) and self.start >= 0):
-            raise DataError(
-                "an attack needs epsilon > 0, step size > 0, steps >= 1 and start >= 0, all finite, not "
-                f"epsilon {self.epsilon}, step size {self.step_size}, steps {self.steps}, start {self.start}"
-            )
-        if self.loss not in LOSSES:
-            raise DataError(f"an attack raises {' or '.join(LOSSES)}, not {self.loss}")
+
+@dataclass(frozen=True)
+class Settings:
+    """What an attack tries, and its constraints. Results are comparable only if all of these are equal.
+
+    Attributes:
+        attack: its name.
+        sources: where candidates come from: names in ``resources.LETTERS``, neighbours, wordnet or masked_lm.
+        importance: how words are ranked: by how much the right answer's probability drops without the word
+            (delete), with ``unknown_word`` in its place (unknown), or PWWS's product of that and the best
+            candidate's effect (weighted-saliency).
+        candidates: most candidates for a word from a table, WordNet or a masked LM; 0: all.
+        unknown_word: replaces a word while its importance is measured.
+        similarity: least similarity of the sentence vectors; used if there is an encoder.
+        similarity_metric: angular: 1 - angle / pi; or the cosine.
+        similarity_against: the original text, or the current one, before the word is changed.
+        similarity_window: number of words around the change to compare; 0: the whole text.
+        check_short_texts: also compare texts with fewer words than the window. TextFooler's recipe does not.
+        part_of_speech: a candidate must have the word's part of speech, with noun and verb treated as one;
+            used if there is a tagger.
+        max_changed_share: of a text's words, rounded up; 1: no limit.
+        max_edits: most letters inserted, deleted or replaced per example; 0: no limit.
+        query_budget: most queries per example; 0: no limit.
+        queries_per_word: most queries per word of an example, as in TextDefender; 0: no limit.
+        seed: for misspellings.
+    """
+
+    attack: str
+    sources: tuple[str, ...]
+    importance: str = "delete"
+    candidates: int = 50
+    unknown_word: str = "[UNK]"
+    similarity: float = 0.8
+    similarity_metric: str = "cosine"
+    similarity_against: str = "original"
+    similarity_window: int = 0
+    check_short_texts: bool = False
+    part_of_speech: bool = False
+    max_changed_share: float = 1.0
+    max_edits: int = 0
+    query_budget: int = 0
+    queries_per_word: int = 0
+    seed: int = 1
+
+    def with_options(self, options: Mapping[str, Any]) -> Settings:
+        """A copy with the values of ``options`` that are not ``None``."""
+        known = {field.name for field in fields(self)}
+        given = {name: value for name, value in options.items() if name in known and value is not None}
+        return replace(self, **given)
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        return {**asdict(self), "sources": list(self.sources)}
+
+
+ATTACKS = {
+    settings.attack: settings
+    for settings in (
+        # Jin et al., AAAI 2020, with TextAttack's constants: an angle of 0.5 rad is 0.840845 here.
+        Settings(
+            "textfooler", ("neighbours",), similarity=0.840845057, similarity_metric="angular",
+            similarity_against="current", similarity_window=15, part_of_speech=True,
+        ),
+        # Li et al., NDSS 2019.
+        Settings(
+            "textbugger",
+            ("inserted_blank", "deleted_inside", "swapped_inside", "lookalikes", "neighbours"),
+            candidates=5,
+        ),
+        # Li et al., EMNLP 2020; 48 candidates are the authors', 8 TextAttack's since 0.3.11.
+        Settings(
+            "bert-attack", ("masked_lm",), importance="unknown", candidates=48, unknown_word="[MASK]",
+            similarity=0.2, max_changed_share=0.4,
+        ),
+        # Ren et al., ACL 2019, without its named entities, as in TextAttack.
+        Settings("pwws", ("wordnet",), importance="weighted-saliency", candidates=0),
+        # Gao et al., IEEE SPW 2018.
+        Settings(
+            "deepwordbug", ("swapped", "substituted", "deleted", "inserted"), importance="unknown",
+            candidates=0, max_edits=30,
+        ),
+    )
+}  # fmt: skip
+
+# Without "-style" these names would mean the papers' attacks, with their own vectors, encoder and tagger.
+TITLES = {
+    "textfooler": "TextFooler-style", "textbugger": "TextBugger-style", "bert-attack": "BERT-Attack-style",
+    "pwws": "PWWS", "deepwordbug": "DeepWordBug",
+}  # fmt: skip

@@ -1,5 +1,5 @@
-"""Precision, recall and F1 of each class and the confusion matrix, from scikit-learn; and the calibration
-error. Scores are x 100.
+"""What a classifier's answers and probabilities are worth: precision, recall, F1 and confusions, x 100, from
+scikit-learn; the calibration error, and the temperature that makes it small. Imports no torch.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from fairseq_adv.data.printable import printable
-from fairseq_adv.evaluation.calibration import expected_calibration_error
+from fairseq_adv.data.temperature import HIGHEST, LOWEST
 
 _WIDEST = 24  # characters of a name
 _LARGEST = 12  # classes of a matrix
@@ -127,3 +128,48 @@ def shown_name(name: str) -> str:
     """A class's name in one line of a table, whatever it has."""
     text = printable(" ".join(name.split())) or "''"
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def expected_calibration_error(
+    probabilities: npt.NDArray[Any], right: npt.NDArray[Any], bins: int = 15
+) -> float:
+    """The mean distance of confidence and accuracy, over bins of equal width (Guo et al., ICML 2017, eq. 3).
+
+    Args:
+        probabilities: (n, C) of each class.
+        right: (n,) the right class.
+    """
+    sure, is_right = probabilities.max(1), probabilities.argmax(1) == right
+    place = np.minimum((sure * bins).astype(int), bins - 1)
+    return float(abs(np.bincount(place, is_right - sure, bins)).sum() / len(right))
+
+
+def softmax(logits: npt.NDArray[Any], temperature: float = 1.0) -> npt.NDArray[np.float64]:
+    """(n, C) fp64 probabilities of logits, or log-probabilities, divided by the temperature; 0 for -inf."""
+    found: npt.NDArray[np.float64] = special.softmax(logits.astype(np.float64) / temperature, axis=1)
+    return found
+
+
+def fit_temperature(logits: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
+    """The temperature with the smallest mean cross-entropy, from ``LOWEST`` to ``HIGHEST`` (Guo et al., 4.2).
+
+    The loss is convex in 1 / T.
+
+    Args:
+        logits: (n, C).
+        right: (n,) the right class.
+
+    Raises:
+        ValueError: a logit is not finite.
+    """
+    if not np.isfinite(logits).all():
+        raise ValueError("the logits are not finite")
+    from scipy import optimize  # slow to import
+
+    logits, rows = logits.astype(np.float64), np.arange(len(right))
+
+    def loss(inverse: float) -> float:
+        return -float(special.log_softmax(inverse * logits, axis=1)[rows, right].mean())
+
+    bounds = (1 / HIGHEST, 1 / LOWEST)
+    return 1 / float(optimize.minimize_scalar(loss, bounds=bounds, options={"xatol": 1e-9}).x)

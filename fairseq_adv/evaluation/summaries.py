@@ -28,8 +28,7 @@ from fairseq_adv.data.run_metrics import (
     unit,
 )
 from fairseq_adv.data.workspace import differences
-from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.trained import attack_checkpoint
+from fairseq_adv.evaluation.attack import Attack, attack_checkpoint
 
 logger = logging.getLogger(__name__)
 BEST = "checkpoint_best.pt"

@@ -34,7 +34,6 @@ from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.text.labelled_folder import check_labels, class_names, known_labels
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
-from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
 from fairseq_adv.models.class_axes import order_classes
@@ -63,11 +62,9 @@ class Trained:
 
     def autocast(self) -> ContextManager[object]:
         """Forward passes in this context use the precision; weights stay in fp32."""
-        both = ExitStack()
+        is_bf16, both = self.how.precision == "bf16", ExitStack()
         both.enter_context(self.fast_products())
-        both.enter_context(
-            torch.autocast(self.how.device.type, dtype=torch.bfloat16, enabled=self.how.precision == "bf16")
-        )
+        both.enter_context(torch.autocast(self.how.device.type, torch.bfloat16, enabled=is_bf16))
         return both
 
     def fast_products(self) -> ContextManager[object]:
@@ -148,39 +145,47 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
     """The contents of a checkpoint, to build a model from; no code in it is run."""
     if not path.is_file():
         raise no_checkpoint(path)
-    try:
+    with reported_as_data_error(path, "not a checkpoint written by fairseq-train: "):
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         checkpoints.check_to_build(state, path)
         for name in ("task", "criterion", "model", "dataset"):
             there = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
             if not there or not state["model"]:
                 raise KeyError(name)
-    except pickle.UnpicklingError as error:
-        raise DataError(str(error)) from error  # the message names the file
-    except (RuntimeError, EOFError, KeyError, AttributeError, TypeError) as error:
-        raise DataError(f"{path}: not a checkpoint written by fairseq-train ({error})") from error
     # fairseq would use the "args" of an old checkpoint instead of the cfg, which callers change.
     state["args"] = None
     return state
 
 
 @contextmanager
-def reported_as_data_error(path: Path) -> Iterator[None]:
-    """Raises DataError instead of what fairseq raises for user errors, and for a checkpoint that is none."""
+def reported_as_data_error(path: Path, problem: str = "") -> Iterator[None]:
+    """Raises DataError instead of what fairseq raises for user errors, and for a checkpoint that is none.
+
+    Args:
+        problem: what it means, before fairseq's message.
+    """
     try:
         yield
     except DataError:
         raise
     except pickle.UnpicklingError as error:
         raise DataError(str(error)) from error  # the message names the file
-    except (RuntimeError, AssertionError, ValueError, LookupError, TypeError, AttributeError) as error:
+    except (
+        RuntimeError,
+        AssertionError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        EOFError,
+    ) as error:
         text = str(error).strip().replace("\n", " ")
         if "size mismatch" in text:
             text = (
                 "its weights don't match the data's dictionary or number of labels. Prepare the data with "
                 f"the encoder's own dict.txt. fairseq's message: {text[:300]}"
             )
-        raise DataError(f"{path}: {text}") from error
+        raise DataError(f"{path}: {problem}{text}") from error
 
 
 def load_model(
@@ -240,8 +245,6 @@ def load(
 ) -> Trained:
     """Opens a checkpoint with splits of its data, to measure it."""
     how = InferenceConfig(cpu=cpu, precision=precision)
-    if data is not None and Path(data).is_file():
-        raise DataError(f"--data {data}: a file. Pass a data folder (attack --attack NAME takes a file)")
     state = read_checkpoint(Path(path))
     trained_on = str(getattr(state["cfg"].task, "data", "") or "")
     if data is None and trained_on == "." and not _updates(state):
@@ -266,47 +269,6 @@ def load(
         _check_split(trained.task, trained.cfg.task.data, split)
         trained.task.load_dataset(split)
     return trained
-
-
-def attack_checkpoint(
-    path: str,
-    how: Attack,
-    data: str | None = None,
-    split: str = "valid",
-    batch_size: int = 32,
-    cpu: bool = False,
-    batches: int | None = None,
-    precision: str = "fp32",
-) -> dict[str, float]:
-    """Attacks the examples of a split; returns mean losses (nats) and accuracies (x 100) before and after.
-
-    For a masked LM the means are over the masked positions, and the attack's ball is per row.
-
-    Args:
-        path: the checkpoint.
-        how: the attack.
-        data: data folder; ``None``: the one in the checkpoint.
-        split: a labelled split.
-        batch_size: examples per mini-batch.
-        cpu: don't use a GPU.
-        batches: attack only this many mini-batches, in fairseq's validation order; ``None``: all.
-        precision: ``fp32`` or ``bf16``; the perturbation is fp32 in both.
-
-    Raises:
-        DataError: there is no such checkpoint, its task has no registered objective, the split is missing, or
-            ``batches`` is less than 1.
-    """
-    if batches is not None and batches < 1:
-        raise DataError(f"--batches {batches}: pass 1 or more")
-    trained = load(path, data, [split], cpu, precision)
-    samples = trained.batches(split, batch_size, batches, f"attacking {split}")
-    with trained.fast_products():
-        found = attack(trained.model, trained.objective, samples, how, trained.autocast)
-    if not found.examples:
-        raise DataError(
-            f"{trained.task.cfg.data}: the split {split!r} has no labels, so there is nothing to attack"
-        )
-    return found.means()
 
 
 def objective_options(cfg: Any) -> SimpleNamespace:

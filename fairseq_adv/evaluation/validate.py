@@ -28,8 +28,7 @@ from fairseq_adv.data.temperature import (
     temperature_file,
 )
 from fairseq_adv.data.text.labelled_folder import known_labels
-from fairseq_adv.evaluation.calibration import fit_temperature, softmax
-from fairseq_adv.evaluation.class_report import ClassReport, class_report
+from fairseq_adv.evaluation.class_report import ClassReport, class_report, fit_temperature, softmax
 from fairseq_adv.evaluation.entity_report import EntityReport
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.tags import Tags
@@ -109,7 +108,7 @@ def evaluate(
     criterion.eval()
     names = _classes(trained)
     if needs_classes and not names:
-        raise _no_classes(path)
+        raise DataError(f"--calibrate: {path} is not a classifier of texts. Leave --calibrate out.")
     logs, logits, right, examples = [], [], [], 0
     with trained.autocast(), _outputs(trained.model) as outputs:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
@@ -121,8 +120,6 @@ def evaluate(
                 logits.append(outputs[-1][0].float().cpu())
                 right.append(sample["target"].view(-1).cpu())
             outputs.clear()
-    if not examples:
-        raise DataError(f"{data or trained.cfg.task.data}: the split {split!r} has no examples")
     if not logs:
         raise DataError(
             f"{data or trained.cfg.task.data}: the split {split!r} has no labels, so there is nothing to "
@@ -145,20 +142,14 @@ def evaluate(
     return Validated(scores, names, found, classes, read_temperature(trained.path))
 
 
-def _no_classes(path: str | Path) -> DataError:
-    return DataError(f"--calibrate: {path} is not a classifier of texts. Leave --calibrate out.")
-
-
 def calibrate(path: Path, validated: Validated, split: str) -> float:
     """Fits a temperature, and stores it beside the checkpoint for ``predict``, ``load`` and ``export``.
 
     A temperature at a bound is told: rows that are all answered right, or not at all, have no best one.
 
     Raises:
-        DataError: the model has no classes, or the split no row with one, or a logit is not finite.
+        DataError: a logit is not finite.
     """
-    if not len(validated.right):
-        raise _no_classes(path)
     try:
         temperature = fit_temperature(validated.logits, validated.right)
     except ValueError as error:

@@ -16,9 +16,9 @@ from tiny import save
 import fairseq_adv
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.evaluation.attack_settings import ATTACKS
 from fairseq_adv.evaluation.word_attacks.attack_file import Request, attack_file
 from fairseq_adv.evaluation.word_attacks.resources import Resources
-from fairseq_adv.evaluation.word_attacks.settings import ATTACKS
 from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))

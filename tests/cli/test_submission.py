@@ -98,7 +98,7 @@ def test_missing_and_extra_rows_are_named(run: CommandMain, tmp_path: Path) -> N
     lines = lines_of("WNLI")
     (folder / "WNLI.tsv").write_text("\n".join(lines[:-1]) + "\n")
     done = run(folder, tmp_path / "out.zip", "--allow-missing")
-    assert "WNLI.tsv:147: row 145 is missing; the test set of WNLI has 146 rows" in done.stderr
+    assert "WNLI.tsv:146: 145 rows, but the test set of WNLI has 146" in done.stderr
     (folder / "WNLI.tsv").write_text("\n".join([*lines, "146\t0"]) + "\n")
     done = run(folder, tmp_path / "out.zip", "--allow-missing")
-    assert "WNLI.tsv:148: one row too many; the test set of WNLI has 146 rows, 0 to 145" in done.stderr
+    assert "WNLI.tsv:148: 147 rows, but the test set of WNLI has 146" in done.stderr

@@ -120,14 +120,6 @@ def test_leaves_the_model_as_it_was(run: SimpleNamespace) -> None:
         assert parameter.requires_grad is (name not in frozen)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"epsilon": 0.0}, {"step_size": -1.0}, {"steps": 0}, {"start": -0.1}, {"loss": "hinge"}]
-)
-def test_an_attack_that_is_none_is_refused(wrong: dict) -> None:
-    with pytest.raises(ValueError, match=r"an attack needs epsilon > 0|cross-entropy or margin, not hinge"):
-        Attack(**{"epsilon": 1.0, "step_size": 0.1, **wrong})
-
-
 def test_the_margin_is_that_of_the_logits(run: SimpleNamespace) -> None:
     sample, objective = batch(run, ROWS), run.criterion.objective
     logits = torch.tensor([[3.0, 1.0], [-1.0, 0.5], [0.0, 2.0], [90.0, 0.0], [0.0, 0.0], [5.0, 4.0]])

@@ -10,8 +10,7 @@ import torch.nn.functional as F
 from corpus_shards import pretraining_args, write_shards
 from support import build
 
-from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.trained import attack_checkpoint
+from fairseq_adv.evaluation.attack import Attack, attack_checkpoint
 
 HOW = Attack(epsilon=0.5, step_size=0.2, steps=3)
 

@@ -53,7 +53,7 @@ def test_answers_to_texts(checkpoint: str) -> None:
     assert np.array_equal(exact, probabilities(checkpoint, precision="fp32"))
     assert 0 < np.abs(exact - near).max() < CLOSE
     assert np.ptp(exact[:, 0]) > 2 * CLOSE  # the texts differ by more than that
-    with pytest.raises(DataError, match="--precision half: pass one of fp32, bf16"):
+    with pytest.raises(DataError, match="--precision half: pass fp32 or bf16"):
         fairseq_adv.load(checkpoint, precision="half")
 
 
@@ -151,5 +151,5 @@ def test_the_ball_is_the_same(checkpoint: str, precision: str) -> None:
 
 def test_two_precisions_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(DataError, match="--fp16 with --precision bf16: pass only one of them"):
+    with pytest.raises(DataError, match="--precision bf16: pass fp32 or bf16, and not both"):
         InferenceConfig(fp16=True, precision="bf16")

@@ -20,7 +20,7 @@ from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.temperature import temperature_file
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.evaluation.calibration import expected_calibration_error, softmax
+from fairseq_adv.evaluation.class_report import expected_calibration_error, softmax
 from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.validate import Validated, calibrate, evaluate
 from fairseq_adv.hub.export import export_checkpoint

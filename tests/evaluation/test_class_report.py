@@ -9,8 +9,12 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature, save_temperature, temperature_file
-from fairseq_adv.evaluation.calibration import expected_calibration_error, fit_temperature, softmax
-from fairseq_adv.evaluation.class_report import class_report
+from fairseq_adv.evaluation.class_report import (
+    class_report,
+    expected_calibration_error,
+    fit_temperature,
+    softmax,
+)
 
 pytestmark = pytest.mark.fast
 

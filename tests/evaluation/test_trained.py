@@ -24,8 +24,7 @@ from support import (
 from token_data import write_tags
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.trained import attack_checkpoint
+from fairseq_adv.evaluation.attack import Attack, attack_checkpoint
 from fairseq_adv.evaluation.validate import validate
 
 WRITERS = {"sentence_prediction": write_task, "commonsense_qa": write_questions, "wsc": write_wsc}

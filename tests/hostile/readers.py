@@ -44,10 +44,9 @@ from fairseq_adv.data.workspace import finished
 from fairseq_adv.data.wsc.superglue import detokenised, read_wsc
 from fairseq_adv.data.wsc.wnli import read_wnli
 from fairseq_adv.evaluation.entity_report import score_columns
-from fairseq_adv.evaluation.predict.submission import check_file
+from fairseq_adv.evaluation.predict.benchmarks import check_file
 from fairseq_adv.evaluation.span_report import score_file
-from fairseq_adv.evaluation.word_attacks.candidates import Neighbours
-from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
+from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, WordNet
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.minilm import unpack_model
 from fairseq_adv.models import transformers_models

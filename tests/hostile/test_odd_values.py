@@ -54,11 +54,11 @@ VALUES: dict[str, tuple[Any, str]] = {
     "a flag": (task(regression_target="x"), "regression_target is 'x': Value 'x' is not a valid bool"),
     "a list of a part": (
         lambda state, canary: state["cfg"].update(dataset=[1]),
-        "not a checkpoint written by fairseq-train ('dataset')",
+        "not a checkpoint written by fairseq-train: 'dataset'",
     ),
     "a missing part": (
         lambda state, canary: state["cfg"].pop("dataset"),
-        "not a checkpoint written by fairseq-train ('dataset')",
+        "not a checkpoint written by fairseq-train: 'dataset'",
     ),
     "a long activation": (model(activation_fn=LONG), "--activation-fn a b a b"),
     "a long folder": (task(data=LONG), "File name too long"),

@@ -23,8 +23,7 @@ from fairseq_adv import load
 from fairseq_adv.cli import main as fairseq_adv
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import write_indexed
-from fairseq_adv.evaluation.attack import Attack
-from fairseq_adv.evaluation.trained import attack_checkpoint
+from fairseq_adv.evaluation.attack import Attack, attack_checkpoint
 from fairseq_adv.evaluation.validate import validate as validate_checkpoint
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.export import export_checkpoint

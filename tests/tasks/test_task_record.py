@@ -32,7 +32,7 @@ NAMES_ELSEWHERE = {
     "evaluation/predict/benchmarks.py": {"commonsense_qa", "qnli_ranking", "wsc", "tagging"},
     "evaluation/word_attacks/report.py": {"masked_lm"},  # a source of substitutes
     "evaluation/word_attacks/resources.py": {"masked_lm"},
-    "evaluation/word_attacks/settings.py": {"masked_lm"},
+    "evaluation/attack_settings.py": {"masked_lm"},
     "hub/convert.py": {"masked_lm"},  # fairseq's pre-training command, which conversion imitates
 }
 

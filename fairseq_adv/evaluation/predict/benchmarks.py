@@ -1,5 +1,5 @@
-"""The values of ``fairseq-adv predict --task``, and their files. The record of a task names those that its
-models can answer.
+"""The values of ``fairseq-adv predict --task``, their files, and the zip of GLUE's. The record of a task
+names those that its models can answer.
 
 GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
 sample predictions of AI2's evaluator. SuperGLUE's WSC: one JSON object per line, with the label "True" or
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+import re
+import zipfile
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TaskLayout, task_layout
+from fairseq_adv.data.io import atomic_open
 from fairseq_adv.data.tables.table_text import plain_cell, table_text
 
 GLUE_HEADER = "index\tprediction"
@@ -116,7 +119,6 @@ OWN_DATA = PredictionTask("own-data")
 
 def prediction_task(name: str | None) -> PredictionTask:
     """The task with this name, in any case and with or without hyphens; ``OWN_DATA`` if None."""
-
     if name is None:
         return OWN_DATA
 
@@ -128,3 +130,72 @@ def prediction_task(name: str | None) -> PredictionTask:
             return task
     names = ", ".join(task.name for task in PREDICTION_TASKS)
     raise DataError(f"--task {name}: no such task. Choose one of {names}.")
+
+
+# File -> (rows of the test set, task whose labels it has).
+FILES: dict[str, tuple[int, str]] = {
+    "CoLA.tsv": (1063, "CoLA"),
+    "SST-2.tsv": (1821, "SST-2"),
+    "MRPC.tsv": (1725, "MRPC"),
+    "STS-B.tsv": (1379, "STS-B"),
+    "QQP.tsv": (390965, "QQP"),
+    "MNLI-m.tsv": (9796, "MNLI"),
+    "MNLI-mm.tsv": (9847, "MNLI"),
+    "QNLI.tsv": (5463, "QNLI"),
+    "RTE.tsv": (3000, "RTE"),
+    "WNLI.tsv": (146, "WNLI"),
+    "AX.tsv": (1104, "AX"),
+}
+_SCORE = re.compile(r"[0-9]+(\.[0-9]+)?")
+
+
+def make_submission(folder: Path, out: Path, allow_missing: bool = False) -> tuple[dict[str, int], list[str]]:
+    """Checks GLUE's prediction files in ``folder`` and packs them into the zip that its server accepts.
+
+    Returns:
+        the number of rows of each file, and the names of missing files.
+    """
+    if out.suffix != ".zip":
+        raise DataError(f"{out}: GLUE requires a zip. Pass a name that ends in .zip.")
+    contents = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
+    missing = [name for name in FILES if name not in contents]
+    if not contents or (missing and not allow_missing):
+        raise DataError(
+            f"{folder}: {', '.join(missing)} missing. Make them with fairseq-adv predict"
+            + (", or pass --allow-missing." if contents else ".")
+        )
+    for name, content in contents.items():
+        check_file(folder / name, content, *FILES[name])
+    with atomic_open(out) as whole, zipfile.ZipFile(whole, "w") as file:
+        for name, content in sorted(contents.items()):
+            # A fixed date, so that the same answers give the same zip.
+            entry = zipfile.ZipInfo(name, date_time=(1980, 1, 1, 0, 0, 0))
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            file.writestr(entry, content)
+    return {name: FILES[name][0] for name in contents}, missing
+
+
+def check_file(path: Path, content: bytes, rows: int, task: str) -> None:
+    """Raises DataError, with the line, if a prediction file is not what GLUE's server reads."""
+    lines = content.decode("utf-8", "replace").removesuffix("\n").split("\n")
+    classes = task_layout(task).classes
+    every = ((number, _fault(number, line, classes)) for number, line in enumerate(lines, 1))
+    number, fault = next((one for one in every if one[1]), (len(lines), ""))
+    if not fault and len(lines) != rows + 1:
+        fault = f"{len(lines) - 1} rows, but the test set of {task} has {rows}"
+    if fault:
+        raise DataError(f"{path}:{number}: {fault}")
+
+
+def _fault(number: int, line: str, classes: Collection[str]) -> str:
+    """What is wrong with a line of a prediction file; "" if nothing is."""
+    if number == 1:
+        return "" if line == GLUE_HEADER else f"expected the header {GLUE_HEADER!r}, found {line[:60]!r}"
+    index, tab, answer = line.partition("\t")
+    if not tab or index != str(number - 2):
+        return f"expected index {number - 2} and a tab, found {line[:60]!r}"
+    if classes:
+        return "" if answer in classes else f"expected one of {', '.join(sorted(classes))}, found {answer!r}"
+    is_score = _SCORE.fullmatch(answer) and float(answer) <= 5.0
+    return "" if is_score else f"expected a number from 0 to 5, found {answer!r}"

@@ -96,21 +96,20 @@ class PhrasePredictor:
 
 
 def _question(value: Any, where: str, name: str) -> Question:
-    if not (isinstance(value, (tuple, list)) and len(value) == 2 and isinstance(value[0], str)):
-        raise DataError(f"{where}: expected (question, choices), not {value!r:.60}")
-    stem, given = value
-    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise DataError(f"{where}: expected a list of choices, not {given!r:.60}")
-    choices = [(one, "") if isinstance(one, str) else one for one in given]
-    for one in choices:
-        is_pair = isinstance(one, (tuple, list)) and len(one) == 2
-        if not is_pair or not all(isinstance(text, str) for text in one):
-            raise DataError(f"{where}: a choice must be a text or (text, document), not {one!r:.60}")
-    texts = [text for text, _ in choices]
-    if not all(text.strip() for text in texts) or len(set(texts)) < len(texts):
+    try:
+        stem, given = value
+        pairs = [(one, "") if isinstance(one, str) else one for one in given]
+        choices = tuple(Choice(str(number), text, context) for number, (text, context) in enumerate(pairs))
+        are_texts = all(isinstance(text, str) for one in choices for text in (one.text, one.context))
+    except (TypeError, ValueError):
+        are_texts = False
+    if not are_texts or not isinstance(stem, str) or isinstance(given, str):
+        what = "(question, choices), where a choice is a text or (text, document)"
+        raise DataError(f"{where}: expected {what}, not {value!r:.60}")
+    texts = {one.text for one in choices if one.text.strip()}
+    if not texts or len(texts) < len(choices):
         raise DataError(f"{where}: a choice is empty, or two choices are the same text")
-    labelled = [Choice(str(number), *choice) for number, choice in enumerate(choices)]
-    return Question(name, stem, tuple(labelled), None, where)
+    return Question(name, stem, choices, None, where)
 
 
 def padded(rows: Sequence[Sequence[str]]) -> StringArray:

@@ -20,7 +20,7 @@ from fairseq_adv.data.checked_json import parsed
 from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.data.io import atomic_open, breaks_a_line
 from fairseq_adv.data.temperature import TEMPERATURE
-from fairseq_adv.evaluation.calibration import softmax
+from fairseq_adv.evaluation.class_report import softmax
 from fairseq_adv.evaluation.trained import Trained
 
 FloatArray = npt.NDArray[np.float32]
@@ -54,37 +54,34 @@ class Scores:
     temperature: float = 1.0  # of the model; it changes none of the above, but :meth:`shares`
 
     def __post_init__(self) -> None:
-        if not self._fits() or self.kind not in KINDS:
-            raise DataError(f"{self.name}: its arrays don't match each other. Make the file again.")
-        self._check_values()
-        repeated = [one for one, count in Counter(self.ids.tolist()).items() if count > 1]
-        if repeated:
-            raise DataError(f"{self.name}: two examples have the id {repeated[0]}. Ids must be unique.")
+        if fault := self._fault():
+            raise DataError(f"{self.name}: {fault}")
 
-    def _fits(self) -> bool:
-        """Whether shapes and dtypes match the class's description, and there are examples."""
-        if self.log_probs.ndim != 2 or 0 in self.log_probs.shape:
-            return False
-        n, columns = self.log_probs.shape
-        return (
-            self.ids.shape == self.gold.shape == (n,)
-            and self.raw.shape == (n, columns)
-            and self.labels.shape in ((n, columns), (1, columns))
+    def _fault(self) -> str:
+        """What is wrong with the arrays, which may come from a file; "" if nothing is."""
+        shape = self.log_probs.shape
+        if not (
+            len(shape) == 2
+            and 0 not in shape
+            and self.ids.shape == self.gold.shape == shape[:1]
+            and self.raw.shape == shape
+            and self.labels.shape in (shape, (1, shape[1]))
             and all(names.dtype.kind == "U" for names in (self.ids, self.labels, self.gold))
             and all(scores.dtype == np.float32 for scores in (self.log_probs, self.raw))
-        )
-
-    def _check_values(self) -> None:
+            and self.kind in KINDS
+        ):
+            return "its arrays don't match each other. Make the file again."
         present = np.isfinite(self.log_probs)
         bad = ~(present | np.isneginf(self.log_probs)) | (present & ~np.isfinite(self.raw))
         bad |= ~present.any(axis=1, keepdims=True)
         if bad.any():
             row = self.ids[int(bad.any(axis=1).argmax())]
-            raise DataError(f"{self.name}: the scores of row {row} are not finite. Did the training diverge?")
-        for names in (self.ids, self.labels, self.gold):
-            odd = next((one for one in np.unique(names).tolist() if breaks_a_line(one)), None)
-            if odd is not None:
-                raise DataError(f"{self.name}: {odd!r:.60} can't be written as a label. Rename it.")
+            return f"the scores of row {row} are not finite. Did the training diverge?"
+        names = np.concatenate([np.unique(names) for names in (self.ids, self.labels, self.gold)]).tolist()
+        if odd := [name for name in names if breaks_a_line(name)]:
+            return f"{odd[0]!r:.60} can't be written as a label. Rename it."
+        repeated = [name for name, count in Counter(self.ids.tolist()).items() if count > 1]
+        return f"two examples have the id {repeated[0]}. Ids must be unique." if repeated else ""
 
     def shares(self) -> FloatArray:
         """(n, C) fp32 probabilities at the model's temperature."""
@@ -207,15 +204,22 @@ def join(members: Sequence[Scores]) -> Ensemble:
 
 
 def _aligned(first: Scores, other: Scores) -> Scores:
+    """The other's rows and columns in the order of the first."""
     for what in ("kind", "task", "split"):
         ours, theirs = getattr(first, what), getattr(other, what)
         if ours != theirs:
-            raise DataError(
-                f"{other.name}: its {what} is {theirs!r}, but that of {first.name} is {ours!r}. The members "
-                "of an ensemble must agree."
-            )
-    _check_texts(first, other)
-    rows = _rows_of(first, other)
+            raise _mismatch(other, f"its {what} is {theirs!r}, but that of {first.name} is {ours!r}")
+    # Rows of texts are named by number alone: other texts have the same ids. The labels are among what was
+    # hashed, so that rows with and without them can't be compared.
+    if (first.gold != "").any() == (other.gold != "").any():
+        for name in set(TEXTS) & set(first.made_from) & set(other.made_from):
+            if first.made_from[name] != other.made_from[name]:
+                raise _mismatch(other, f"has scores of other rows than {first.name}")
+    row_of, names = {name: row for row, name in enumerate(other.ids.tolist())}, first.ids.tolist()
+    if odd := sorted(set(names) ^ row_of.keys()):
+        told = f"{len(odd)} are in one of them only, such as {odd[0]}"
+        raise _mismatch(other, f"has other rows than {first.name}: {told}")
+    rows = [row_of[name] for name in names]
     other = replace(
         other,
         ids=other.ids[rows],
@@ -228,36 +232,13 @@ def _aligned(first: Scores, other: Scores) -> Scores:
     differ = (first.gold != other.gold) & (first.gold != "") & (other.gold != "")
     if differ.any():
         row = int(differ.argmax())
-        raise DataError(
-            f"{other.name}: row {first.ids[row]}: the right answer is {other.gold[row]}, but in {first.name} "
-            f"it is {first.gold[row]}. Were the two made from the same data?"
-        )
+        right = f"the right answer is {other.gold[row]}, but in {first.name} it is {first.gold[row]}"
+        raise _mismatch(other, f"row {first.ids[row]}: {right}")
     return other
 
 
-def _check_texts(first: Scores, other: Scores) -> None:
-    """Rows of texts are named by number alone: other texts have the same ids."""
-    # The labels are among what was hashed, so that rows with and without them can't be compared.
-    if (first.gold != "").any() != (other.gold != "").any():
-        return
-    for name in set(TEXTS) & set(first.made_from) & set(other.made_from):
-        if first.made_from[name] != other.made_from[name]:
-            raise DataError(
-                f"{other.name}: has scores of other rows than {first.name}. Predict with both on data "
-                "prepared from the same files."
-            )
-
-
-def _rows_of(first: Scores, other: Scores) -> list[int]:
-    """For each row of the first, its position in the other."""
-    row_of = {name: row for row, name in enumerate(other.ids.tolist())}
-    names = first.ids.tolist()
-    if odd := sorted(set(names) ^ row_of.keys()):
-        raise DataError(
-            f"{other.name}: has other rows than {first.name}: {len(odd)} are in one of them only, such as "
-            f"{odd[0]}. Predict with both on the same data."
-        )
-    return [row_of[name] for name in names]
+def _mismatch(other: Scores, told: str) -> DataError:
+    return DataError(f"{other.name}: {told}. Predict with all members of an ensemble on the same data.")
 
 
 def _with_columns_of(first: Scores, other: Scores) -> Scores:
@@ -278,10 +259,8 @@ def _order(first: Scores, other: Scores, row: int) -> list[int]:
     wanted, found = _names(first, row), _names(other, row)
     # A query and its rivals are phrases: the same phrase may occur twice, and the first is the query.
     if wanted != found and (first.kind == "phrases" or sorted(wanted) != sorted(found)):
-        raise DataError(
-            f"{other.name}: row {first.ids[row]} has the choices {', '.join(found)}, but in {first.name} it "
-            f"has {', '.join(wanted)}. Predict with both on the same data."
-        )
+        told = f"has the choices {', '.join(found)}, but in {first.name} it has {', '.join(wanted)}"
+        raise _mismatch(other, f"row {first.ids[row]} {told}")
     return list(range(len(wanted))) if wanted == found else [found.index(label) for label in wanted]
 
 

@@ -140,17 +140,13 @@ def _combined(members: Sequence[Any], task: PredictionTask, request: Request) ->
     kind = members[0].kind if isinstance(members[0], Scores) else ""
     if kind:
         _check_distinct(members)
-    if request.wnli is not None and kind != "phrases":
-        raise DataError("--wnli-test is for a wsc model; this one answers WNLI's rows itself. Leave it out.")
-    if request.gold is not None and kind != "choices":
-        raise DataError("--gold is for a qnli_ranking model; this one reads its own labels. Leave it out.")
     if task.name == "QNLI" and kind == "choices":
         return qnli_rows(join(members), request.vote, request.gold)
     if task.name == "WNLI" and kind == "phrases":
-        if request.wnli is None:
-            raise DataError("--wnli-test is missing: pass GLUE's WNLI file, whose rows are answered as WSC")
-        if request.data is None:
-            raise DataError("--data is missing: pass the WSC folder, whose sentences match WNLI's rows")
+        if request.wnli is None or request.data is None:
+            raise DataError(
+                "pass --wnli-test, GLUE's WNLI file, and --data, the WSC folder with its sentences"
+            )
         sentences = find_split(request.data, request.split)
         return wnli_rows(join(members), request.vote, request.wnli, sentences)
     return combine(members, request.vote)
@@ -164,12 +160,9 @@ def _check(request: Request, task: PredictionTask) -> None:
             "--data is missing: pass the data folder to run the checkpoints on, or a file of texts with "
             "--input FILE --text COLUMN"
         )
-    if request.wnli is not None and task.name != "WNLI":
-        raise DataError(f"--wnli-test is for --task WNLI, not {task.name}. Leave it out.")
-    if request.gold is not None and task.name != "QNLI":
-        raise DataError(f"--gold is for --task QNLI, not {task.name}. Leave it out.")
-    if task.name == "AX" and request.split != "test":
-        raise DataError(f"--split {request.split}: AX has only a test split. Leave it out.")
+    for option, given, of in (("--wnli-test", request.wnli, "WNLI"), ("--gold", request.gold, "QNLI")):
+        if given is not None and task.name != of:
+            raise DataError(f"{option} is for --task {of}, not {task.name}. Leave it out.")
 
 
 def _loaded(path: Path, task: PredictionTask, request: Request) -> Scores:

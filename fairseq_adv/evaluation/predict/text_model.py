@@ -115,10 +115,8 @@ class TextModel:
 
     def _rows(self, texts: Iterable[Row]) -> Any:
         """The rows in the form that the predictor's ``examples`` takes; ``None`` if there are none."""
-        if isinstance(texts, str):
-            raise DataError(f"predict takes a list of texts, not one text: pass [{texts[:40]!r}]")
-        if isinstance(texts, Mapping):
-            raise DataError("predict takes a list of texts, not a dictionary: pass its texts as a list")
+        if isinstance(texts, (str, Mapping)):
+            raise DataError(f"predict takes a list of texts, not {texts!r:.60}")
         rows = list(texts)
         return self._members[0].predictor.rows(rows) if rows else None
 
@@ -167,7 +165,7 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
     """
     if model.takes != "texts":
         raise DataError(f"this model takes {model.takes}: pass them as a file, with --input")
-    number, width = 0, 0
+    number = 0
     for lines in _arriving(source):
         rows = []
         for line in lines:
@@ -178,9 +176,6 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
                 rows.append(split_at_tab(line.rstrip(b"\r").decode(encoding), where))
             except UnicodeDecodeError as error:
                 raise DataError(f"{where}: not UTF-8. Convert the text to UTF-8") from error
-            width = width or len(rows[0])
-            if len(rows[-1]) != width:
-                raise DataError(f"{where}: pairs (with a tab) and single texts can't be mixed")
         for found in model.predict(rows):  # type: ignore[arg-type]
             if found.value is None:
                 print(f"{found.label}\t{found.probabilities[found.label]:.4f}", file=sink)

@@ -73,17 +73,12 @@ class TextPredictor:
                 f"{data}: no split {split!r} (input0/{split}.idx). Pass another --data or --split."
             )
         regression = bool(self.task.cfg.regression_target)
-        if task.glue is not None and regression != (not task.glue.classes):
-            raise DataError(
-                f"{task.name} needs {'a class' if regression else 'a number'}, but the checkpoint was "
-                f"trained {'with' if regression else 'without'} --regression-target. "
-                "Choose another checkpoint."
-            )
         labels = [] if regression else class_names(self.task.label_dictionary)
         if task.glue is not None and sorted(labels) != sorted(task.glue.classes):
+            ours, theirs = (", ".join(names) or "numbers" for names in (labels, task.glue.classes))
             raise DataError(
-                f"{data / 'label' / 'dict.txt'}: lists {', '.join(labels)}, but {task.name} has "
-                f"{', '.join(task.glue.classes)}. Pass the folder of {task.name}."
+                f"{data}: the model predicts {ours}, but {task.name} has {theirs}. Choose another checkpoint "
+                f"or pass the folder of {task.name}."
             )
         check_split(data, split, regression)
         self.task.load_dataset(split)
@@ -137,9 +132,9 @@ class TextPredictor:
         text's tokens and ``</s>``. Longer rows are truncated to the first ``--max-positions`` tokens, as by
         ``--shorten-method truncate``, with a single warning.
         """
-        odd = next((number for number, row in enumerate(rows) if len(row) != len(rows[0])), None)
+        odd = next((row for row in rows if len(row) != len(rows[0])), None)
         if odd is not None:
-            raise DataError(f"text {odd}: pairs and single texts can't be mixed. Predict them separately.")
+            raise DataError(f"{odd!r:.60}: pairs and single texts can't be mixed. Predict them separately.")
         if self.width not in (None, len(rows[0])):
             trained, given = _WIDTHS[self.width], _WIDTHS[len(rows[0])]
             raise DataError(f"{self.path}: was trained on {trained}, but was given {given}")
@@ -212,9 +207,6 @@ def _read_txt(path: Path, encoding: str) -> list[Texts]:
     rows = [split_at_tab(line.removesuffix("\r"), f"{path}:{number}") for number, line in lines]
     if not rows:
         raise DataError(f"{path}: no texts found")
-    odd = next((number for number, row in enumerate(rows, start=1) if len(row) != len(rows[0])), None)
-    if odd is not None:
-        raise DataError(f"{path}:{odd}: pairs (with a tab) and single texts can't be mixed. Split the file")
     return rows
 
 

@@ -24,13 +24,13 @@ from fairseq_adv.data.checked_json import (
 from fairseq_adv.data.errors import DataError, full_disk_named, no_checkpoint, no_file
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
+from fairseq_adv.evaluation.attack_settings import Settings
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.loading import load
 from fairseq_adv.evaluation.word_attacks.report import page, summary
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
 from fairseq_adv.evaluation.word_attacks.search import STATUS, Outcome, Parts, search
-from fairseq_adv.evaluation.word_attacks.settings import Settings
 from fairseq_adv.evaluation.word_attacks.victim import Attacked, AttackedFile, Victim, read_examples
 
 logger = logging.getLogger(__name__)

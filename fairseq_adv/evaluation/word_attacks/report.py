@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from fairseq_adv.evaluation.attack_settings import TITLES, Settings
 from fairseq_adv.evaluation.word_attacks.search import FAILED, SKIPPED, SUCCEEDED
-from fairseq_adv.evaluation.word_attacks.settings import TITLES, Settings
 
 _Records = Sequence[Mapping[str, Any]]
 

@@ -12,13 +12,12 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines, whole
+from fairseq_adv.evaluation.attack_settings import Settings
 from fairseq_adv.evaluation.word_attacks import candidates
-from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, Source
+from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, Source, WordNet
 from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder
 from fairseq_adv.evaluation.word_attacks.schedule import Service
 from fairseq_adv.evaluation.word_attacks.search import Parts
-from fairseq_adv.evaluation.word_attacks.settings import Settings
-from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
 
 Tagger = Callable[["list[str]"], "list[str]"]
 LETTERS: dict[str, Source] = {

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairseq_adv.evaluation.attack_settings import Settings
 from fairseq_adv.evaluation.word_attacks.candidates import Source
 from fairseq_adv.evaluation.word_attacks.schedule import Request, Service
-from fairseq_adv.evaluation.word_attacks.settings import Settings
 from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_near, words_of
 
 Texts = tuple[str, ...]

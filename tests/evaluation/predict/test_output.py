@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS, prediction_task
-from fairseq_adv.evaluation.predict.submission import FILES
+from fairseq_adv.evaluation.predict.benchmarks import FILES, PREDICTION_TASKS, prediction_task
 
 pytestmark = pytest.mark.fast
 

@@ -168,7 +168,7 @@ def test_mismatched_mnli_is_the_second_split_and_ax_its_own(tmp_path: Path) -> N
     rename_labels(ax, "entailment", "neutral", "contradiction")  # in another order
     assert tsv(run("AX", tmp_path / "out", path, data=ax).file) == answers
     rename_labels(ax, "yes", "no", "perhaps")
-    with pytest.raises(DataError, match=r"lists yes, no, perhaps, but AX has contradiction"):
+    with pytest.raises(DataError, match="predicts yes, no, perhaps, but AX has contradiction"):
         run("AX", tmp_path / "out", path, data=ax)
 
 
@@ -194,7 +194,7 @@ def test_similarity_is_written_on_its_own_scale(tmp_path: Path) -> None:
     assert result.measured["pearson"] == pytest.approx(100 * np.corrcoef(values, gold)[0, 1], abs=1e-3)
     with pytest.raises(DataError, match="a regression has no majority"):
         run("STS-B", tmp_path / "out", path, data=data, split="valid", vote=True)
-    with pytest.raises(DataError, match="RTE needs a class, but the checkpoint"):
+    with pytest.raises(DataError, match="the model predicts numbers, but RTE has"):
         run("RTE", tmp_path / "out", path, data=data, split="valid")
 
 
@@ -282,7 +282,7 @@ def test_wnli_through_winograd_schemas(tmp_path: Path) -> None:
     wnli.write_text("".join(f"{row}\n" for row in ["index\tsentence1\tsentence2\tlabel", *labelled]))
     measured = run("WNLI", tmp_path / "out", path, data=data, wnli=wnli).measured
     assert measured == {"accuracy": pytest.approx(100 * list(expected.values()).count("1") / 6)}
-    with pytest.raises(DataError, match="--wnli-test is missing"):
+    with pytest.raises(DataError, match="pass --wnli-test"):
         run("WNLI", tmp_path / "out", path, data=data)
     # Scores of these sentences do not answer others that have the same numbers.
     kept = next((tmp_path / "out" / "scores").glob("WNLI-*.npz"))
@@ -341,13 +341,12 @@ def test_a_stock_criterion(rte: Path, tmp_path: Path) -> None:
         ({}, "no model: pass checkpoints, or score files with --scores"),
         ({"checkpoints": "A"}, "--data is missing"),
         ({"checkpoints": "CQA", "data": "DATA"}, "was trained with --task commonsense_qa, but RTE needs"),
-        ({"task": "CoLA", "checkpoints": "A", "data": "DATA"}, "lists entailment, not_entailment, but CoLA"),
+        ({"task": "CoLA", "checkpoints": "A", "data": "DATA"}, "entailment, not_entailment, but CoLA"),
         ({"checkpoints": "A", "data": "DATA", "split": "test1"}, "no split 'test1' (input0/test1.idx)"),
         ({"checkpoints": "A", "data": "DATA", "running": InferenceConfig(cpu=True, max_tokens=5)},
          " tokens, more than --max-tokens 5. Pass"),
-        ({"task": "AX", "checkpoints": "A", "data": "DATA", "split": "valid"}, "AX has only a test split"),
     ],
-    ids=range(8),
+    ids=range(7),
 )  # fmt: skip
 def test_mistakes_are_told_and_nothing_is_written(
     request_: dict[str, Any], message: str, rte: Path, cqa: Path, tmp_path: Path

