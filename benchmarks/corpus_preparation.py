@@ -24,7 +24,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import count
 from fairseq_adv.data.processes import python_module
 
 ROOT = Path(__file__).resolve().parents[1]

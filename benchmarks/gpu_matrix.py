@@ -31,8 +31,7 @@ from mode_cells import LIKE_STANDARD, METHODS, MODES, PRECISIONS, UPDATES, Cell,
 from mode_runs import Result, Runs, distance, this_machine
 from tables import write_between
 
-from fairseq_adv.cli.number_types import count, positive
-from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, count, exit_status, positive
 
 MARKERS = ("<!-- mode matrix: begin -->", "<!-- mode matrix: end -->")
 Results = dict[Cell, Result]

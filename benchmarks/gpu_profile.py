@@ -21,8 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import peers
 from peers_sides import COMPILED, FAIRSEQ, MIXED, Side, fairseq_side, plain_name
 
-from fairseq_adv.cli.number_types import count
-from fairseq_adv.cli.script import exit_status
+from fairseq_adv.cli.script import count, exit_status
 
 LAUNCHES = ("cudaLaunchKernel", "cuLaunchKernel", "cudaGraphLaunch")
 WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")

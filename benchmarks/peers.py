@@ -49,8 +49,7 @@ from peers_sides import (
     plain_name,
 )
 
-from fairseq_adv.cli.number_types import count
-from fairseq_adv.cli.script import HelpFormatter, exit_status
+from fairseq_adv.cli.script import HelpFormatter, count, exit_status
 from fairseq_adv.data.errors import DataError
 
 # A side, the side that it is compared with, and the bound on the ratio.

@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import count
 
 ARC_SENTENCES, ARC_QUERIES = 14_300_000, 31_133
 

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import count
 
 ROOT = Path(__file__).resolve().parents[1]
 LENGTH, OVERLAP = 384, 128  # run_qa.py's

@@ -23,8 +23,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 from odd_strings import odd_strings  # noqa: E402
 
-from fairseq_adv.cli.number_types import count  # noqa: E402
-from fairseq_adv.cli.script import HelpFormatter  # noqa: E402
+from fairseq_adv.cli.script import HelpFormatter, count  # noqa: E402
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
 

@@ -36,8 +36,7 @@ from measuring import (
     write_words,
 )
 
-from fairseq_adv.cli.number_types import count
-from fairseq_adv.cli.script import HelpFormatter
+from fairseq_adv.cli.script import HelpFormatter, count
 
 ADVERSARIAL = "--adv-steps {steps} --adv-lr 0.03 --adv-max-norm 0.1 --adv-init-mag 0.05"
 TASKS = {

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fairseq_adv.cli.number_types import count
+from fairseq_adv.cli.script import count
 
 REFERENCES = Path(__file__).resolve().parents[1] / "tests/references/textattack"
 STOP_WORDS = REFERENCES / "stopwords.txt"

@@ -26,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.cli import find_user_dir
-from fairseq_adv.cli.encoder_folder import check_dictionary, hugging_face_args, model_args
-from fairseq_adv.cli.number_types import count
-from fairseq_adv.cli.script import exit_status
+from fairseq_adv.cli.script import count, exit_status
 from fairseq_adv.cli.train_command import ON_CPUS
+from fairseq_adv.cli.train_folders import check_dictionary, hugging_face_args, model_args
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.data.train_options import TrainOptions

@@ -37,8 +37,7 @@ from grid import Cell, Record
 from records import RECORDS, SAME, append, keep_rows, read_arrays, read_records
 from splits import GRID, REVIEWS, TASKS
 
-from fairseq_adv.cli.number_types import count
-from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, exit_status
+from fairseq_adv.cli.script import RESUMABLE, HelpFormatter, count, exit_status
 from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError

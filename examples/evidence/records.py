@@ -6,7 +6,8 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from filelock import FileLock
 from grid import Record
 from splits import GRID, TASKS, Data
 
-from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, checked_object, is_number
+from fairseq_adv.data.checked_json import COUNT, SIZE, TEXT, TEXTS, checked_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, atomic_write, text_lines
 
@@ -24,34 +25,15 @@ RECORDS = Path(__file__).resolve().parent / "records"
 SAME = ("design", "precision")  # what all records have in common
 
 
-def _of_each(is_one: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    """A test for an object of objects."""
-    return lambda value: (
-        isinstance(value, dict) and all(isinstance(one, dict) and is_one(one) for one in value.values())
-    )
-
-
-def _are_numbers(one: Any) -> bool:
-    return all(type(value) in (int, float, type(None)) for value in one.values())  # None stands for NaN
-
-
-def _are_bits(value: Any) -> bool:
-    return isinstance(value, str) and set(value) <= {"0", "1"}
-
-
-def _are_answers(one: Any) -> bool:
-    return _are_bits(one.get("right")) and is_number(one.get("queries"))
-
-
+OF_EACH = (
+    "an object of objects",
+    lambda value: isinstance(value, dict) and all(type(v) is dict for v in value.values()),
+)
 KINDS = {
     **dict.fromkeys(("name", *SAME, "encoder", "task", "method", "commit", "torch", "machine"), TEXT),
     **dict.fromkeys(("rows", "seed", "updates", "starts"), COUNT),
-    "lr": SIZE,
-    **dict.fromkeys(("cpu_seconds", "after_cpu_seconds", "peak_mib"), SIZE),
-    "options": TEXTS,
-    "scores": ("numbers of each split", lambda value: _of_each(_are_numbers)(value) and value != {}),
-    "attacked": ("right answers as 0 and 1", _are_bits),
-    "word_attacks": ("right answers as 0 and 1, and queries, of each attack", _of_each(_are_answers)),
+    **dict.fromkeys(("lr", "cpu_seconds", "after_cpu_seconds", "peak_mib"), SIZE),
+    "options": TEXTS, "scores": OF_EACH, "attacked": TEXT, "word_attacks": OF_EACH,
 }  # fmt: skip
 
 
@@ -79,12 +61,7 @@ def read_records(folder: Path, wanted: Mapping[str, Any] = {"design": GRID["desi
                     raise DataError(f"{where}: {told}. Keep records that differ in it in another folder.")
             record = checked_object(line, KINDS, where, fix)
             cell = cells.get(record["name"])
-            fields = ("encoder", "task", "rows", "method", "lr", "seed")
-            if (
-                cell is None
-                or any(record[key] != getattr(cell, key) for key in fields)
-                or record["options"] != cell.options()
-            ):
+            if cell is None or record != {**record, **asdict(cell), "options": cell.options()}:
                 raise DataError(f"{where}: name and options are not those of a cell of the grid. {fix}")
             for scores in record["scores"].values():  # NaN, of a training that has diverged
                 scores.update({key: math.inf for key, value in scores.items() if value is None})

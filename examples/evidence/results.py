@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import gains
 import numpy as np
@@ -60,6 +60,12 @@ class Block:
     def is_complete(self) -> bool:
         return bool(self.seeds == self.about["seeds"])
 
+    @property
+    def only_rate(self) -> str:
+        """The learning rate of ``standard`` if there is one alone, so that *plain* can't choose; else ""."""
+        rates = self.about["rates"]["standard"]
+        return f"{rates[0]:g}" if len(rates) == 1 else ""
+
     def trained(self, arm: str, task: str, seed: int) -> list[Record]:
         """The trainings of an arm, that at the default rate first."""
         method, is_default = ARMS[arm]
@@ -84,7 +90,7 @@ class Block:
         :data:`MOVED` or an attack on words.
         """
         found, labels, groups = self.answers(record)
-        size = _groups(self.folder / record["task"] / "rows.npz")
+        size = int(_rows(self.folder / record["task"] / "rows.npz")[0][-1]) + 1
         if what in ("accuracy", "mcc"):
             return gains.count(found.argmax(1), labels, groups, size, what)
         bits = record["attacked"] if what == MOVED else record["word_attacks"][what]["right"]
@@ -128,9 +134,9 @@ class Block:
         ]
         return gains.gain(*sides)
 
-    def price(self, arm: str) -> Optional[float]:
+    def price(self, arm: str) -> str:
         """CPU time of all trainings of an arm over that of ``standard`` at the default rate, all of them on
-        one machine and not interrupted: the median over tasks and seeds.
+        one machine and not interrupted: the median over tasks and seeds; "" if there are none such.
         """
         ratios = []
         for seed in self.seeds:
@@ -138,7 +144,7 @@ class Block:
                 base, ours = self.trained("plain", task, seed)[0], self.trained(arm, task, seed)
                 if {(one["starts"], one["machine"]) for one in (base, *ours)} == {(1, base["machine"])}:
                     ratios.append(sum(one["cpu_seconds"] for one in ours) / base["cpu_seconds"])
-        return statistics.median(ratios) if ratios else None
+        return f"{statistics.median(ratios):.1f}" if ratios else ""
 
 
 @cache
@@ -153,10 +159,6 @@ def _answers(path: Path, split: str) -> tuple[Any, Any, Any]:
 def _rows(path: Path) -> tuple[Any, Any]:
     groups, labels = (array.astype(np.int64) for array in read_arrays(path, "groups", "labels"))
     return groups, labels
-
-
-def _groups(path: Path) -> int:
-    return int(_rows(path)[0][-1]) + 1
 
 
 def blocks(folder: Path) -> tuple[list[Block], dict[str, Record]]:

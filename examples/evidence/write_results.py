@@ -25,7 +25,7 @@ FIGURE = "levels"
 GREY, COLOURS = "#777777", ("#0072B2", "#D55E00")  # Okabe and Ito's, which colour-blind readers tell apart
 PRIMARY = {"accuracy": 0.5, MOVED: 2.0}  # with the smallest gain of interest, in points
 NAMES = {"accuracy": "accuracy", MOVED: f"accuracy, embeddings moved by up to {100 * GRID['radius']:g} %"}
-Levels = Mapping[str, tuple[float, float]]  # of an arm, the accuracy and that where embeddings are moved
+Levels = Mapping[str, list[float]]  # of an arm, the accuracy and that where embeddings are moved
 
 
 def shown(one: Gain) -> str:
@@ -61,15 +61,10 @@ def summary(every: Sequence[Block], done: int) -> list[str]:
         [name, *(f"{first.mean_level(arm, score):.{digits}f}" for arm in arms)]
         for name, score, digits in scores
     ]
-    rows.append(["price, in plain trainings", *(price(first, arm) for arm in arms)])
+    rows.append(["price, in plain trainings", *(first.price(arm) for arm in arms)])
     lines += ["", f"## Mean of {len(first.tasks)} tasks, {seeds}", ""]
     lines += markdown(["", *(f"*{arm}*" for arm in arms)], rows)
     return [*lines, f"![{NAMES['accuracy']}, and {NAMES[MOVED]}, by task: plain and freelb]({FIGURE}.svg)"]
-
-
-def price(block: Block, arm: str) -> str:
-    found = block.price(arm)
-    return "" if found is None else f"{found:.1f}"
 
 
 def details(every: Sequence[Block], records: Mapping[str, grid.Record]) -> list[str]:
@@ -94,6 +89,8 @@ def of_block(block: Block, arms: Sequence[str]) -> list[str]:
     """Levels and gains of single tasks, and of their mean."""
     about = block.about
     lines = [f"## {about['encoder']}, {about['rows']} rows, {len(block.seeds)} seeds: {', '.join(arms)}", ""]
+    if block.only_rate:
+        lines += [f"*plain* is `standard` at {block.only_rate} alone.", ""]
     for what, name in NAMES.items():
         rows = []
         for task in block.tasks:
@@ -110,7 +107,7 @@ def of_block(block: Block, arms: Sequence[str]) -> list[str]:
         rates = Counter(f"{one['lr']:g}" for one in models)
         chosen = ", ".join(f"{rate} × {count}" for rate, count in sorted(rates.items()))
         collapsed = sum(block.has_collapsed(one) for one in models)
-        rows.append([arm, chosen, f"{collapsed} of {len(models)}", price(block, arm)])
+        rows.append([arm, chosen, f"{collapsed} of {len(models)}", block.price(arm)])
     heads = ["arm", "learning rates of its models", "collapsed", "price, in plain trainings"]
     return [*lines, *markdown(heads, rows)]
 
@@ -152,13 +149,12 @@ def lines_of_figure(every: Sequence[Block]) -> dict[str, Levels]:
         here = sorted((one for one in some if task in one.tasks), key=lambda one: int(one.about["rows"]))
         for block in here:
             name = f"{task}, {block.about['rows']} rows" if len(here) > 1 else task
-            found[name] = {arm: levels(block, arm, task) for arm in ("plain", "freelb")}
+            name += f" (plain: {block.only_rate} alone)" if block.only_rate else ""
+            found[name] = {
+                arm: [block.level(arm, task, block.right(what)) for what in PRIMARY]
+                for arm in ("plain", "freelb")
+            }
     return found
-
-
-def levels(block: Block, arm: str, task: str) -> tuple[float, float]:
-    one, other = (block.level(arm, task, block.right(what)) for what in PRIMARY)
-    return one, other
 
 
 def draw(lines: Mapping[str, Levels], path: Path) -> None:

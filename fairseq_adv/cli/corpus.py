@@ -25,8 +25,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
 
-from .number_types import count, whole
-from .script import RESUMABLE, VerbParser
+from .script import RESUMABLE, VerbParser, count, whole
 from .shared_options import add_shared, add_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def corpus_options(parser: VerbParser) -> None:
-    parser.describe(__doc__, RESUMABLE)
+    parser.reads(stopped=RESUMABLE)
     add = parser.add_argument
     add("texts", type=Path, nargs="+", metavar="INPUT", help="text files in order, or quoted patterns")
     add("out", type=Path, metavar="OUT", help="output folder, with shard0, shard1, … in it")
@@ -87,13 +86,11 @@ def _matching(paths: list[Path]) -> list[Path]:
 def _shards(args: argparse.Namespace) -> list[int]:
     """The shards that this run makes."""
     index, count = args.task_index, args.task_count
-    if (index is None) != (count is None):
-        raise DataError("--task-index and --task-count go together: pass both or neither")
-    if index is None:
+    if index is None and count is None:
         return list(range(args.shards))
-    if index >= count:
+    if index is None or count is None or index >= count:
         raise DataError(
-            f"--task-index {index} --task-count {count}: the index must be 0 to {count - 1}. A SLURM "
+            f"--task-index {index} --task-count {count}: pass both, the index less than the count. A SLURM "
             "array must count from 0: --array=0-7."
         )
     return list(range(index, args.shards, count))

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from fairseq_adv.data.processes import python_code
 from fairseq_adv_compat.machine import bf16_products
 
-from .script import VerbParser
 from .user_dir import find_user_dir
 
 _PTH = "fairseq_adv_compat.pth"
@@ -42,12 +41,8 @@ class Finding(NamedTuple):
     broken: bool = True  # False if a problem is only worth knowing
 
 
-def doctor_options(parser: VerbParser) -> None:
-    parser.describe("Checks the installed versions and prints how to fix what is wrong.")
-
-
 def doctor(args: argparse.Namespace) -> int:
-    """Returns 1 if anything is broken, else 0."""
+    """Checks the installed versions and prints how to fix what is wrong."""
     findings = examine()
     width = max(len(finding.name) for finding in findings)
     for name, value, problem, fix, broken in findings:

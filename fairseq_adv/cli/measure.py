@@ -12,32 +12,14 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.run_metrics import IN_BITS, NoMetrics
 from fairseq_adv.data.temperature import temperature_file
 
-from .number_types import count, positive
-from .script import VerbParser
+from .script import VerbParser, count, positive
 from .shared_options import add_shared, add_unit, check_unit
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.class_report import Report
 
-VALIDATE = """\
-Prints a checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats.
-
-Task, criterion, sizes and data are taken from the checkpoint. For a classifier of texts also precision,
-recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE); for a tagger
-precision, recall and F1 of each type of entities.
-
---calibrate fits a temperature, by which logits are divided, and stores it beside the checkpoint, as
-CHECKPOINT.temperature.json. predict and load then give calibrated probabilities, export writes it into
-config.json; no answer changes.
-
-Examples:
-  fairseq-adv validate out/rte/checkpoint_best.pt
-  fairseq-adv validate out/rte/checkpoint_best.pt --calibrate
-"""
-
 
 def validate_options(parser: VerbParser) -> None:
-    parser.describe(VALIDATE)
     add = parser.add_argument
     add_shared(add, "checkpoint", "--data")
     add("--split", default="valid", help="split of the data; needs labels")
@@ -48,6 +30,20 @@ def validate_options(parser: VerbParser) -> None:
 
 
 def validate(args: argparse.Namespace) -> None:
+    """Prints a checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats.
+
+    Task, criterion, sizes and data are taken from the checkpoint. For a classifier of texts also precision,
+    recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE); for a tagger
+    precision, recall and F1 of each type of entities.
+
+    --calibrate fits a temperature, by which logits are divided, and stores it beside the checkpoint, as
+    CHECKPOINT.temperature.json. predict and load then give calibrated probabilities, export writes it into
+    config.json; no answer changes.
+
+    Examples:
+      fairseq-adv validate out/rte/checkpoint_best.pt
+      fairseq-adv validate out/rte/checkpoint_best.pt --calibrate
+    """
     from fairseq_adv.evaluation import validate as validation
 
     if args.calibrate and args.split.startswith("test"):
@@ -82,25 +78,8 @@ def validate(args: argparse.Namespace) -> None:
         print(f"ECE at the temperature {temperature:.3f}: {scaled.ece:.4f}")
 
 
-COMPARE = """\
-Compares training runs side by side: best dev score, losses in nats, seconds per update.
-
-RUN is the --save-dir of a training run, or a folder of such folders. Runs that differ only in the seed are
-one row, with means and their 95 % intervals.
-
-Scores and losses are those of checkpoint_best.pt, from metrics.jsonl, which training writes into the
---save-dir. With --epsilon the best checkpoints are also attacked. s/update is the time of an epoch by its
-updates, with validations and checkpoints. Missing values are shown as –.
-
-Examples:
-  fairseq-adv compare out/standard out/freelb
-  fairseq-adv compare out/sizes --metric mcc
-  fairseq-adv compare out/standard out/freelb --epsilon 0.01 0.02 --relative
-"""
-
-
 def compare_options(parser: VerbParser) -> None:
-    parser.describe(COMPARE, check=check_unit)
+    parser.reads(check=check_unit)
     add = parser.add_argument
     add(
         "runs",
@@ -122,6 +101,20 @@ def compare_options(parser: VerbParser) -> None:
 
 
 def compare(args: argparse.Namespace) -> None:
+    """Compares training runs side by side: best dev score, losses in nats, seconds per update.
+
+    RUN is the --save-dir of a training run, or a folder of such folders. Runs that differ only in the seed
+    are one row, with means and their 95 % intervals.
+
+    Scores and losses are those of checkpoint_best.pt, from metrics.jsonl, which training writes into the
+    --save-dir. With --epsilon the best checkpoints are also attacked. s/update is the time of an epoch by its
+    updates, with validations and checkpoints. Missing values are shown as –.
+
+    Examples:
+      fairseq-adv compare out/standard out/freelb
+      fairseq-adv compare out/sizes --metric mcc
+      fairseq-adv compare out/standard out/freelb --epsilon 0.01 0.02 --relative
+    """
     from fairseq_adv.evaluation.attack_settings import Attack
     from fairseq_adv.evaluation.comparison import join_seeds, table
     from fairseq_adv.evaluation.summaries import Summary, find_runs, summarise

@@ -69,11 +69,12 @@ _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
 
 
 def predict_options(parser: VerbParser) -> None:
-    parser.describe(__doc__, check=_check)
+    parser.reads(check=_check)
     add = parser.add_argument
     add("checkpoints", type=Path, nargs="*", metavar="CHECKPOINT", help="written by fairseq-train")
-    add("--stdin", action="store_true", help="answer the texts on standard input (or pass - as CHECKPOINT)")
-    add("--input", type=Path, metavar="FILE", help=_INPUT)
+    of_texts = parser.add_mutually_exclusive_group().add_argument
+    of_texts("--stdin", action="store_true", help="answer the texts on standard input")
+    of_texts("--input", type=Path, metavar="FILE", help=_INPUT)
     add("--data", type=Path, metavar="DIR", help="answer a split of this folder; with --stdin or --input: "
         "the folder the model was trained on, if it moved")  # fmt: skip
     add("--task", help=_TASKS)
@@ -203,13 +204,6 @@ def _check(args: argparse.Namespace) -> None:
     if args.task is not None:
         names = [task.name for task in PREDICTION_TASKS] + [one.name for one in EVALUATION_SETS]
         check_name(args.task, names, f"--task {args.task}: no such task. Choose one of")
-    if Path("-") in args.checkpoints:
-        args.stdin = True
-        args.checkpoints = [path for path in args.checkpoints if path != Path("-")]
-    if args.stdin and args.input:
-        raise DataError("--stdin and --input: pass only one of them")
-    if (args.stdin or args.input) and not args.checkpoints:
-        raise DataError("CHECKPOINT is missing: pass at least one checkpoint")
     chosen = _evaluation_set(args.task)
     if chosen is not None and not args.stdin:
         _check_set(args, chosen)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .number_types import positive, whole
-from .script import RESUMABLE, STARTS_OVER, VerbParser, check_name
+from .script import RESUMABLE, VerbParser, check_name, positive, whole
 from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of
 
 if TYPE_CHECKING:
@@ -16,25 +15,9 @@ if TYPE_CHECKING:
     from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.workspace import Prepared
 
-CLASSIFICATION = """\
-Tokenises and binarises texts, or pairs of texts, with classes or numbers.
-
-TRAIN, --valid and --test are csv, tsv, txt, jsonl or parquet files, recognised by their names; all but the
-last may be compressed (.csv.gz). Cells are separated by commas, semicolons or tabs, whichever fits. In a .txt
-without such cells, and in a .label or .all, each line is a class, a space and a text; its columns are called
-"label" and "text". A test file may lack labels.
-
-Examples:
-  fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\
-      --encoder my_encoder reviews
-  fairseq-adv prepare classification pairs.tsv --no-header --text 1 --text-pair 2 --label 3 --regression \\
-      --encoder my_encoder similarity
-  fairseq-adv prepare classification --dataset ag_news --text text --label label --encoder my_encoder news
-"""
-
 
 def classification_options(parser: VerbParser) -> None:
-    parser.describe(CLASSIFICATION, STARTS_OVER, any_order=True, check=_check_classification)
+    parser.reads(any_order=True)
     add = parser.add_argument
     add("train", type=Path, nargs="?", metavar="TRAIN", help="training file")
     add("out", type=Path, metavar="OUT", help="output folder")
@@ -51,14 +34,21 @@ def classification_options(parser: VerbParser) -> None:
     add_shared(add, "--max-line-mb", "--overwrite")
 
 
-def _check_classification(args: argparse.Namespace) -> None:
-    from fairseq_adv.data.errors import DataError
-
-    if args.regression and args.allow_odd_labels:
-        raise DataError("--allow-odd-labels is for classes, not for --regression. Leave it out.")
-
-
 def classification(args: argparse.Namespace) -> None:
+    """Tokenises and binarises texts, or pairs of texts, with classes or numbers.
+
+    TRAIN, --valid and --test are csv, tsv, txt, jsonl or parquet files, recognised by their names; all but
+    the last may be compressed (.csv.gz). Cells are separated by commas, semicolons or tabs, whichever fits.
+    In a .txt without such cells, and in a .label or .all, each line is a class, a space and a text; its
+    columns are called "label" and "text". A test file may lack labels.
+
+    Examples:
+      fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\
+          --encoder my_encoder reviews
+      fairseq-adv prepare classification pairs.tsv --no-header --text 1 --text-pair 2 --label 3 \\
+          --regression --encoder my_encoder similarity
+      fairseq-adv prepare classification --dataset ag_news --text text --label label --encoder my_encoder news
+    """
     from fairseq_adv.data.classes.prepare_classification import prepare_classification
 
     config = replace(_config(args), regression=args.regression, allow_odd_labels=args.allow_odd_labels)
@@ -72,13 +62,8 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
     from fairseq_adv.data.tables.table_files import read_table
 
     texts = (args.text, args.text_pair) if args.text_pair else (args.text,)
-    if args.label in texts:
-        raise DataError(
-            f"--label {args.label}: is also the column of a text, so the text would give away the answer. "
-            "Pass the column with the labels."
-        )
-    if args.text == args.text_pair:
-        raise DataError(f"--text-pair {args.text}: is also --text. Pass the column of the second text.")
+    if len({*texts, args.label}) <= len(texts):
+        raise DataError("--text, --text-pair and --label: two of them name the same column")
     columns = Columns(texts, args.label, args.regression)
     files = {"train": args.train, "valid": args.valid, "test": args.test}
     given = {split: path for split, path in files.items() if path is not None}
@@ -98,22 +83,8 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
     return [read_texts(split, rows, columns) for split, rows in splits.items()]
 
 
-NLI = """\
-Tokenises and binarises natural language inference data.
-
-FOLDER has files with train, dev and test in their names, as the data sets are distributed: SNLI, MultiNLI
-(multinli_1.0_dev_matched.jsonl, …), SciTail (tsv_format or snli_format), or ANLI's folders R1, R2 and R3.
-Rows without a gold label ("-") are left out. For ANLI, "valid" and "test" have all rounds, and "valid-R1",
-"test-R1" and so on one round each.
-
-Examples:
-  fairseq-adv prepare nli snli_1.0 snli --encoder my_encoder
-  fairseq-adv prepare nli anli_v1.0 anli-2 --round R1 --round R2 --encoder my_encoder
-"""
-
-
 def nli_options(parser: VerbParser) -> None:
-    parser.describe(NLI, STARTS_OVER, any_order=True)
+    parser.reads(any_order=True)
     add = parser.add_argument
     add("folder", type=Path, metavar="FOLDER", help="folder with the data set's files")
     add("out", type=Path, metavar="OUT", help="output folder")
@@ -125,28 +96,24 @@ def nli_options(parser: VerbParser) -> None:
 
 
 def nli(args: argparse.Namespace) -> None:
+    """Tokenises and binarises natural language inference data.
+
+    FOLDER has files with train, dev and test in their names, as the data sets are distributed: SNLI, MultiNLI
+    (multinli_1.0_dev_matched.jsonl, …), SciTail (tsv_format or snli_format), or ANLI's folders R1, R2 and R3.
+    Rows without a gold label ("-") are left out. For ANLI, "valid" and "test" have all rounds, and
+    "valid-R1", "test-R1" and so on one round each.
+
+    Examples:
+      fairseq-adv prepare nli snli_1.0 snli --encoder my_encoder
+      fairseq-adv prepare nli anli_v1.0 anli-2 --round R1 --round R2 --encoder my_encoder
+    """
     from fairseq_adv.data.classes.prepare_classification import prepare_nli
 
     _report(prepare_nli(args.folder, args.out, _config(args), args.round))
 
 
-CHOICES = """\
-Converts multiple-choice data to the layout of ARC.
-
-Name each FILE after its split (hellaswag_train.jsonl, val.csv), or pass SPLIT=FILE, such as
-train=questions.jsonl. Supported are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, and your own:
-  {"context": "…", "question": "…", "choices": ["…", "…", "…"], "answer": 2, "id": "…"}
-with a context, a question or both. answer counts from 0, and test files may omit it. The model reads each
-choice as context </s> question choice </s>, so a choice can also be the ending of its context.
-
-Examples:
-  fairseq-adv prepare choices hellaswag_train.jsonl hellaswag_val.jsonl hellaswag_test.jsonl hellaswag
-  fairseq-adv prepare choices train=questions.jsonl my_questions
-"""
-
-
 def choices_options(parser: VerbParser) -> None:
-    parser.describe(CHOICES, STARTS_OVER, any_order=True)
+    parser.reads(any_order=True)
     add = parser.add_argument
     add("files", nargs="+", metavar="FILE", help="jsonl or csv, or SPLIT=FILE")
     add("out", type=Path, metavar="OUT", help="output folder")
@@ -155,6 +122,18 @@ def choices_options(parser: VerbParser) -> None:
 
 
 def choices(args: argparse.Namespace) -> None:
+    """Converts multiple-choice data to the layout of ARC.
+
+    Name each FILE after its split (hellaswag_train.jsonl, val.csv), or pass SPLIT=FILE, such as
+    train=questions.jsonl. Supported are SWAG's csv, HellaSWAG's jsonl, ARC's jsonl, and your own:
+      {"context": "…", "question": "…", "choices": ["…", "…", "…"], "answer": 2, "id": "…"}
+    with a context, a question or both. answer counts from 0, and test files may omit it. The model reads each
+    choice as context </s> question choice </s>, so a choice can also be the ending of its context.
+
+    Examples:
+      fairseq-adv prepare choices hellaswag_train.jsonl hellaswag_val.jsonl hellaswag_test.jsonl hellaswag
+      fairseq-adv prepare choices train=questions.jsonl my_questions
+    """
     from fairseq_adv.data.choices.prepare_choices import prepare_choices
     from fairseq_adv.data.tables.split_files import files_of_splits
 
@@ -165,18 +144,8 @@ def choices(args: argparse.Namespace) -> None:
     )
 
 
-GLUE = """\
-Tokenises and binarises a GLUE task.
-
-Examples:
-  fairseq-adv prepare glue glue_data RTE RTE-bin --encoder my_encoder
-  fairseq-adv prepare glue glue_data ALL bins --encoder-json encoder.json --vocab-bpe vocab.bpe \\
-      --srcdict dict.txt
-"""
-
-
 def glue_options(parser: VerbParser) -> None:
-    parser.describe(GLUE, STARTS_OVER, check=_check_glue_task)
+    parser.reads(check=_check_glue_task)
     add = parser.add_argument
     add("glue_dir", type=Path, metavar="GLUE_DIR", help="folder with CoLA, SST-2, …, or one of these folders")
     add(
@@ -202,6 +171,13 @@ def _check_glue_task(args: argparse.Namespace) -> None:
 
 
 def glue(args: argparse.Namespace) -> None:
+    """Tokenises and binarises a GLUE task.
+
+    Examples:
+      fairseq-adv prepare glue glue_data RTE RTE-bin --encoder my_encoder
+      fairseq-adv prepare glue glue_data ALL bins --encoder-json encoder.json --vocab-bpe vocab.bpe \\
+          --srcdict dict.txt
+    """
     from fairseq_adv.data.glue.prepare_glue import prepare, tasks_in
 
     tokenizer = tokenizer_of(args)
@@ -216,23 +192,7 @@ def glue(args: argparse.Namespace) -> None:
         print(f"not in {args.glue_dir}, so not prepared: {', '.join(absent)}")
 
 
-QNLI_RANKING = """\
-Turns GLUE's QNLI into questions with two sentences each.
-
-The right choice is the sentence that entails the answer. For most questions QNLI has one such sentence and
-one other. OUT gets:
-  train.jsonl, valid.jsonl   pairs with their answers
-  test.jsonl                 every row of test.tsv, for prediction
-  test-dev.jsonl             every row of dev.tsv, for prediction: gives the score on all of dev
-  report.json                counts, and the rows without a partner
-
-Example:
-  fairseq-adv prepare qnli-ranking glue_data/QNLI QNLI-pairs
-"""
-
-
 def qnli_ranking_options(parser: VerbParser) -> None:
-    parser.describe(QNLI_RANKING, STARTS_OVER)
     add = parser.add_argument
     add(
         "qnli_dir", type=Path, metavar="QNLI_DIR", help="GLUE's QNLI: train.tsv, dev.tsv, optionally test.tsv"
@@ -243,29 +203,24 @@ def qnli_ranking_options(parser: VerbParser) -> None:
 
 
 def qnli_ranking(args: argparse.Namespace) -> None:
+    """Turns GLUE's QNLI into questions with two sentences each.
+
+    The right choice is the sentence that entails the answer. For most questions QNLI has one such sentence
+    and one other. OUT gets:
+      train.jsonl, valid.jsonl   pairs with their answers
+      test.jsonl                 every row of test.tsv, for prediction
+      test-dev.jsonl             every row of dev.tsv, for prediction: gives the score on all of dev
+      report.json                counts, and the rows without a partner
+
+    Example:
+      fairseq-adv prepare qnli-ranking glue_data/QNLI QNLI-pairs
+    """
     from fairseq_adv.data.choices.prepare_qnli_ranking import prepare_pairs
 
     _report(prepare_pairs(args.qnli_dir, args.out, args.seed, args.overwrite))
 
 
-WSC = """\
-Adds candidates to each line of SuperGLUE's WSC files, for the task wsc.
-
-The output has the same lines with a key "candidates", so training and prediction need no spaCy. Candidates
-are the noun phrases of the text, as in fairseq. Finding them needs pip install 'fairseq_adv[wsc]' and a spaCy
-model. Without a model, use --candidates spans: the phrases that other lines of the same file ask about for
-the same text. They are fewer, were chosen by the data set's authors, and a text that occurs on only one line
-has none.
-
-Examples:
-  fairseq-adv prepare wsc WSC/train.jsonl WSC/val.jsonl WSC/test.jsonl wsc-data
-  fairseq-adv prepare wsc WSC wsc-data --candidates spans
-  fairseq-adv prepare wsc glue_data/WNLI/test.tsv wnli-data    # built from WNLI's rows, in their order
-"""
-
-
 def wsc_options(parser: VerbParser) -> None:
-    parser.describe(WSC, STARTS_OVER)
     add = parser.add_argument
     add("input", type=Path, nargs="+", metavar="INPUT",
         help="train.jsonl, val.jsonl, test.jsonl (or WNLI's .tsv), SPLIT=FILE, or their folder")  # fmt: skip
@@ -277,6 +232,19 @@ def wsc_options(parser: VerbParser) -> None:
 
 
 def wsc(args: argparse.Namespace) -> None:
+    """Adds candidates to each line of SuperGLUE's WSC files, for the task wsc.
+
+    The output has the same lines with a key "candidates", so training and prediction need no spaCy.
+    Candidates are the noun phrases of the text, as in fairseq. Finding them needs pip install
+    'fairseq_adv[wsc]' and a spaCy model. Without a model, use --candidates spans: the phrases that other
+    lines of the same file ask about for the same text. They are fewer, were chosen by the data set's authors,
+    and a text that occurs on only one line has none.
+
+    Examples:
+      fairseq-adv prepare wsc WSC/train.jsonl WSC/val.jsonl WSC/test.jsonl wsc-data
+      fairseq-adv prepare wsc WSC wsc-data --candidates spans
+      fairseq-adv prepare wsc glue_data/WNLI/test.tsv wnli-data    # built from WNLI's rows, in their order
+    """
     from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
 
     _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))

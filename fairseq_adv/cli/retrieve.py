@@ -8,23 +8,11 @@ from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
 
-from .number_types import count
-from .script import STARTS_OVER, VerbParser
+from .script import VerbParser, count
 from .shared_options import add_shared
-
-INDEX = """\
-Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
-
-CORPUS files may be gzipped. OUT is a folder.
-
-Examples:
-  fairseq-adv retrieve index ARC_Corpus.txt arc-index
-  fairseq-adv retrieve index 'wikipedia/*.gz' science.txt index --encoding-errors replace
-"""
 
 
 def index_options(parser: VerbParser) -> None:
-    parser.describe(INDEX, STARTS_OVER)
     add = parser.add_argument
     add("corpus", nargs="+", metavar="CORPUS", help="text files, or quoted glob patterns")
     add("out", type=Path, metavar="OUT", help="output folder")
@@ -32,6 +20,14 @@ def index_options(parser: VerbParser) -> None:
 
 
 def index(args: argparse.Namespace) -> None:
+    """Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
+
+    CORPUS files may be gzipped. OUT is a folder.
+
+    Examples:
+      fairseq-adv retrieve index ARC_Corpus.txt arc-index
+      fairseq-adv retrieve index 'wikipedia/*.gz' science.txt index --encoding-errors replace
+    """
     from fairseq_adv.retrieval import tantivy_index
     from fairseq_adv.retrieval.sentences import survey
 
@@ -43,23 +39,7 @@ def index(args: argparse.Namespace) -> None:
     print(f"wrote {args.out} ({built.sentences} sentences, segments: {built.segments})")
 
 
-DOCUMENTS = """\
-Retrieves documents for each choice of multiple-choice questions and writes them to its key "para".
-
-QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which is converted to
-jsonl; both may be gzipped. All other keys are kept; an existing "para" is replaced. OUT is the output
-folder, and the files keep their names, without .gz; with a single file of QUESTIONS, OUT can also be a file
-name that ends in .jsonl. A manifest next to each file records the index, the version of tantivy and the
-options.
-
-Examples:
-  fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
-  fairseq-adv retrieve documents arc-index arc/*.jsonl with-para --workers 8
-"""
-
-
 def documents_options(parser: VerbParser) -> None:
-    parser.describe(DOCUMENTS, STARTS_OVER)
     add = parser.add_argument
     add("index", type=Path, metavar="INDEX", help="folder written by fairseq-adv retrieve index")
     add("questions", nargs="+", type=Path, metavar="QUESTIONS", help="jsonl or CSV files")
@@ -80,6 +60,18 @@ def documents_options(parser: VerbParser) -> None:
 
 
 def documents(args: argparse.Namespace) -> None:
+    """Retrieves documents for each choice of multiple-choice questions and writes them to its key "para".
+
+    QUESTIONS are jsonl files of ARC, OpenBookQA or CommonsenseQA, or AI2's CSV (Regents), which is converted
+    to jsonl; both may be gzipped. All other keys are kept; an existing "para" is replaced. OUT is the output
+    folder, and the files keep their names, without .gz; with a single file of QUESTIONS, OUT can also be a
+    file name that ends in .jsonl. A manifest next to each file records the index, the version of tantivy and
+    the options.
+
+    Examples:
+      fairseq-adv retrieve documents arc-index raw/ARC-Easy-Dev.jsonl with-para/dev.jsonl
+      fairseq-adv retrieve documents arc-index arc/*.jsonl with-para --workers 8
+    """
     from fairseq_adv.retrieval.documents import Options
     from fairseq_adv.retrieval.fill import fill
     from fairseq_adv.retrieval.tantivy_index import open_index
@@ -100,20 +92,13 @@ def documents(args: argparse.Namespace) -> None:
 
 
 def _targets(questions: list[Path], out: Path) -> list[Path]:
-    ending = out.suffix.lower()
-    if ending in (".jsonl", ".csv") and not out.is_dir():
-        if ending == ".csv":
-            raise DataError(f"{out}: the output is jsonl. Pass a folder, or a name that ends in .jsonl.")
+    if out.suffix.lower() == ".jsonl" and not out.is_dir():
         if len(questions) > 1:
             raise DataError(f"{out}: one file can't hold {len(questions)} files of QUESTIONS. Pass a folder.")
         return [out]
-    if out.is_file():
-        raise DataError(f"{out}: not a directory. Pass a folder, or a name that ends in .jsonl.")
     plain = [path.with_suffix("") if path.suffix.lower() == ".gz" else path for path in questions]
     names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in plain]
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(
-                f"{name}: two input files have this name. Retrieve for them into separate folders."
-            )
+    if repeated := [name for name in names if names.count(name) > 1]:
+        told = "two input files have this name. Retrieve for them into separate folders."
+        raise DataError(f"{repeated[0]}: {told}")
     return [out / name for name in names]

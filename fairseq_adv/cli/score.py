@@ -13,24 +13,8 @@ from fairseq_adv.data.errors import DataError
 from .script import VerbParser, shown_number
 from .shared_options import add_shared
 
-SQUAD = """\
-Scores answers to SQuAD questions: exact match and F1 by the rules of the official evaluation.
-
-exact and f1 are means over all questions of the file. For version 2.0, where some questions have no answer,
-HasAns_ and NoAns_ give the scores of the two kinds. With --null-odds, best_ gives the scores at the best
-threshold, which is tuned on this very file. For adversarial SQuAD (AddSent, AddOneSent) papers report
-adversarial_f1: each original question counts with its lowest F1 over all variants. original_ gives the scores
-of the original questions.
-
-Examples:
-  fairseq-adv score squad dev-v1.1.json answers/predictions-valid.json
-  fairseq-adv score squad dev-v2.0.json out/predictions-valid.json --null-odds out/null_odds-valid.json
-  fairseq-adv score squad sample1k-HCVerifyAll.json answers/predictions-sample1k-HCVerifyAll.json
-"""
-
 
 def squad_options(parser: VerbParser) -> None:
-    parser.describe(SQUAD)
     add = parser.add_argument
     add("gold", type=Path, metavar="DATA", help="SQuAD's JSON, with right answers")
     add("predictions", type=Path, metavar="PREDICTIONS", help="JSON: an object from ids to answers")
@@ -42,6 +26,19 @@ def squad_options(parser: VerbParser) -> None:
 
 
 def squad(args: argparse.Namespace) -> None:
+    """Scores answers to SQuAD questions: exact match and F1 by the rules of the official evaluation.
+
+    exact and f1 are means over all questions of the file. For version 2.0, where some questions have no
+    answer, HasAns_ and NoAns_ give the scores of the two kinds. With --null-odds, best_ gives the scores at
+    the best threshold, which is tuned on this very file. For adversarial SQuAD (AddSent, AddOneSent) papers
+    report adversarial_f1: each original question counts with its lowest F1 over all variants. original_ gives
+    the scores of the original questions.
+
+    Examples:
+      fairseq-adv score squad dev-v1.1.json answers/predictions-valid.json
+      fairseq-adv score squad dev-v2.0.json out/predictions-valid.json --null-odds out/null_odds-valid.json
+      fairseq-adv score squad sample1k-HCVerifyAll.json answers/predictions-sample1k-HCVerifyAll.json
+    """
     from fairseq_adv.evaluation.span_report import score_file
 
     if args.threshold is not None and args.null_odds is None:
@@ -53,19 +50,7 @@ def squad(args: argparse.Namespace) -> None:
         print(f"note: {note}", file=sys.stderr)
 
 
-TAGS = """\
-Scores predicted tags: precision, recall and F1 of the entities, of all and by type, by conlleval's rules.
-
-The last two columns of FILE are the gold tag and the predicted tag, as written by fairseq-adv predict --task
-tagging. An entity counts as correct if its words and its type are correct.
-
-Example:
-  fairseq-adv score tags answers/predictions.tsv
-"""
-
-
 def tags_options(parser: VerbParser) -> None:
-    parser.describe(TAGS)
     add = parser.add_argument
     add("file", type=Path, metavar="FILE", help="one word per line, columns separated by tabs or spaces")
     add("--strict", action="store_true", help="ignore predicted entities that begin with I- or, in BIOES, "
@@ -74,6 +59,14 @@ def tags_options(parser: VerbParser) -> None:
 
 
 def tags(args: argparse.Namespace) -> None:
+    """Scores predicted tags: precision, recall and F1 of the entities, by conlleval's rules.
+
+    The last two columns of FILE are the gold tag and the predicted tag, as written by fairseq-adv predict
+    --task tagging. An entity counts as correct if its words and its type are correct.
+
+    Example:
+      fairseq-adv score tags answers/predictions.tsv
+    """
     from fairseq_adv.evaluation.entity_report import score_columns
 
     report = score_columns(args.file, args.strict)
@@ -91,16 +84,7 @@ def _show(report: Mapping[str, float], as_json: bool) -> None:
         print(f"{name:{width}}  {shown_number(value)}")
 
 
-SUBMISSION = """\
-Checks the GLUE prediction files written by fairseq-adv predict, and zips them for gluebenchmark.com.
-
-Example:
-  fairseq-adv submission answers submission.zip
-"""
-
-
 def submission_options(parser: VerbParser) -> None:
-    parser.describe(SUBMISSION, stopped="stopped; nothing was written")
     add = parser.add_argument
     add("dir", type=Path, metavar="DIR", help="folder with CoLA.tsv, SST-2.tsv, …, AX.tsv")
     add("out", type=Path, metavar="OUT", help="output zip file")
@@ -109,6 +93,11 @@ def submission_options(parser: VerbParser) -> None:
 
 
 def submission(args: argparse.Namespace) -> None:
+    """Checks the GLUE prediction files written by fairseq-adv predict, and zips them for gluebenchmark.com.
+
+    Example:
+      fairseq-adv submission answers submission.zip
+    """
     from fairseq_adv.evaluation.predict.benchmarks import make_submission
 
     rows, missing = make_submission(args.dir, args.out, args.allow_missing)

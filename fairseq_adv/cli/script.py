@@ -1,4 +1,4 @@
-"""Shared by all commands, also those of benchmarks/ and examples/: help format, errors and exit status."""
+"""Shared by all commands, also those of benchmarks/ and examples/: numbers, help, errors, exit status."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO, cast
+from typing import Any, TextIO, cast
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.printable import brief, make_output_printable
-
-from .number_types import finite
+from fairseq_adv_compat.option_numbers import Numbers
 
 RESUMABLE = "stopped; run the same command again to resume"
-STARTS_OVER = "stopped; run the same command again to start over"
 # Errors of standard output, which has no file name. Errors of files are always named (data/errors.py).
 _OUTPUT = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -32,39 +30,68 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
         return action.help if told else super()._get_help_string(action)
 
 
+class NumberType:
+    """Reads a text as one of the numbers that an option may have."""
+
+    def __init__(self, numbers: Numbers) -> None:
+        self.numbers = numbers
+        # argparse prints it if the text is not a number at all.
+        self.__name__ = "whole number" if numbers.whole else "number"
+
+    def __call__(self, text: str) -> Any:
+        value = self.numbers.read(text)
+        if not self.numbers.has(value):
+            raise argparse.ArgumentTypeError(f"must be {self.numbers}, not {text}")
+        return value
+
+
+finite = NumberType(Numbers())
+positive = NumberType(Numbers(above=0))
+not_negative = NumberType(Numbers(0))
+share = NumberType(Numbers(0, 1))
+fraction = NumberType(Numbers(most=1, above=0))
+count = NumberType(Numbers(1, whole=True))
+whole = NumberType(Numbers(0, (1 << 32) - 1, whole=True))  # the seeds that numpy and torch accept
+
+
+def with_commas(text: str) -> list[float]:
+    """Numbers of 0 or more, separated by commas."""
+    try:
+        return [not_negative(word) for word in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: pass numbers separated by commas, such as 0,0.01,0.02"
+        ) from error
+
+
 class VerbParser(argparse.ArgumentParser):
     """Reads the options of a verb. ``type=float`` accepts only finite numbers."""
 
     def __init__(self, verb: str, words: Sequence[str]) -> None:
-        super().__init__(prog=f"fairseq-adv {verb}", formatter_class=HelpFormatter)
+        super().__init__(prog=f"fairseq-adv {verb}".strip(), formatter_class=HelpFormatter)
         self.words = words
         self.register("type", float, finite)
-        self.describe(None)
+        self.reads()
 
     def print_usage(self, file: object = None) -> None:
         """Prints nothing: an error is one line, without a screenful of options before it."""
 
-    def describe(
+    def reads(
         self,
-        description: str | None,
         stopped: str = "stopped",
         any_order: bool = False,
         passes_on: bool = False,
-        logs: bool = False,
         check: Callable[[argparse.Namespace], None] | None = None,
     ) -> None:
-        """Says what the verb does and how its words are read.
+        """Says how the verb's words are read.
 
         Args:
-            description: for ``--help``.
             stopped: the message after Ctrl-C.
             any_order: options may stand between the words of a list.
             passes_on: options that are not known become ``args.own``.
-            logs: what is logged is shown by the verb itself; see notes.py.
             check: raises DataError if options don't go together.
         """
-        self.description = description
-        self.set_defaults(stopped=stopped, logs=logs)
+        self.set_defaults(stopped=stopped)
         self._any_order, self._passes_on, self._check = any_order, passes_on, check
 
     def read(self, args: argparse.Namespace) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import MAX_LINE_MB
 
-from .number_types import count
+from .script import count
 
 if TYPE_CHECKING:
     from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -138,27 +138,13 @@ def tokenizer_of(args: argparse.Namespace) -> TokenToIds:
     from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
     from fairseq_adv.data.tokenizers.spiece import SentencePieceTokenizer
 
-    kinds = {
-        "sentencepiece": ("sentencepiece", "srcdict"),
-        "gpt2": ("encoder_json", "vocab_bpe", "srcdict"),
-    }
-    names = dict.fromkeys(name for needed in kinds.values() for name in needed)
-    given = {name: file for name in names if (file := getattr(args, name, None))}
-    if args.encoder:
-        if given:
-            raise DataError(f"{_option(next(iter(given)))} and --encoder: pass only one of them")
+    names = ("encoder", "encoder_json", "vocab_bpe", "sentencepiece", "srcdict")
+    given = tuple(name for name in names if getattr(args, name, None))
+    if given == ("encoder",):
         return tokenizer_for_encoder(args.encoder)
-    kind = next((kind for kind in kinds if kinds[kind][0] in given), "gpt2")
-    for name in kinds[kind]:
-        if name not in given:
-            raise DataError(f"{_option(name)} is missing: the tokenizer {kind} needs it. Or pass --encoder.")
-    for name in given:
-        if name not in kinds[kind]:
-            raise DataError(f"{_option(name)} is not for the tokenizer {kind}. Leave it out.")
-    if kind == "sentencepiece":
+    if given == ("sentencepiece", "srcdict"):
         return SentencePieceTokenizer(args.sentencepiece, args.srcdict)
-    return Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)
-
-
-def _option(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    if given == ("encoder_json", "vocab_bpe", "srcdict"):
+        return Gpt2Tokenizer(args.encoder_json, args.vocab_bpe, args.srcdict)
+    or_pieces = "; or --sentencepiece and --srcdict" if "sentencepiece" in args else ""
+    raise DataError(f"pass --encoder alone; or --encoder-json, --vocab-bpe and --srcdict{or_pieces}")

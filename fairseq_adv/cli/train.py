@@ -13,34 +13,20 @@ Examples:
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import shlex
 import shutil
-import signal
 import sys
-import traceback
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
-from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.printable import printable
 from fairseq_adv.data.processes import python_module
 from fairseq_adv.data.train_options import TrainOptions
-from fairseq_adv_compat.hydra_errors import for_the_user
 
 from .check_options import checked
-from .launcher import errors_told_once, launch
-from .number_types import count
-from .script import RESUMABLE, VerbParser
-from .shown_run import ShownRun
+from .script import RESUMABLE, VerbParser, count
 from .train_command import ON_CPUS, OTHER_STARTS, filled_in
-from .train_log import logged_to
-
-logger = logging.getLogger(__name__)
+from .train_run import ShownRun, errors_told_once, launch, run
 
 _FILLED_IN = """
 filled in unless you pass them:
@@ -76,7 +62,7 @@ lists a criterion's options.
 
 
 def train_options(parser: VerbParser) -> None:
-    parser.describe(__doc__, RESUMABLE, passes_on=True, logs=True)
+    parser.reads(stopped=RESUMABLE, passes_on=True)
     parser.allow_abbrev = False
     parser.usage = "fairseq-adv train DATA --encoder DIR [--workers N] [--dry-run] [fairseq-train's options]"
     parser.epilog = _FILLED_IN
@@ -130,11 +116,11 @@ def _train(args: argparse.Namespace) -> None:
         words = python_module("fairseq_adv", "train", args.data, *encoder, *args.own, *more)
         launch(args.workers, [*launcher[1:], "--no-python", *words])
         return
-    run = partial(
+    shown = partial(
         ShownRun, log=options.value("--log-file"), encoder=str(args.encoder or options.value("--arch")),
         when_loaded=partial(_save_tokenizer, data, options),
     )  # fmt: skip
-    _run(command, parsed, run)
+    run(command, parsed, shown)
 
 
 def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
@@ -178,34 +164,3 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
         if not files:
             save_tokenizer(beside, tokenizer_for_encoder(Path(told)))
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run
-
-
-def _run(command: list[str], args: argparse.Namespace, shown: Callable[..., ShownRun]) -> None:
-    """Runs ``fairseq-train`` with these arguments in this process, with its log in a file."""
-    import fairseq_cli.train
-    from fairseq import options
-    from fairseq.distributed import utils
-
-    call_main, log = utils.call_main, str(args.log_file)
-
-    def call_shown(cfg: Any, main: Callable[..., Any], **more: Any) -> Any:
-        return call_main(cfg, shown(main), **more)
-
-    sys.argv = command
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # fairseq_patches/signals.py saves a checkpoint
-    logging.getLogger("fairseq").setLevel(logging.NOTSET)
-    read = mock.patch.object(options, "parse_args_and_arch", return_value=args)
-    try:
-        with logged_to(log), read, mock.patch.object(utils, "call_main", call_shown):
-            logger.info(printable(shlex.join(command)))
-            fairseq_cli.train.cli_main()
-    except Exception as error:
-        text = for_the_user(error)
-        if text is None:
-            # fairseq's own checks raise a bare Exception or an OSError, or use assert.
-            if not (isinstance(error, OSError) or type(error) in (Exception, AssertionError)):
-                raise
-            with open(log, "a", encoding="utf-8") as file:
-                traceback.print_exc(file=file)
-            text = f"{error} (traceback: {log})"
-        raise DataError(" ".join(text.split())) from error

@@ -15,8 +15,7 @@ from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.data.train_options import TrainOptions, whole_number
 
 from .check_options import check_choices
-from .data_folder import detect_task, task_of
-from .encoder_folder import check_dictionary, hugging_face_args, model_args
+from .train_folders import check_dictionary, detect_task, hugging_face_args, model_args, task_of
 from .user_dir import find_user_dir, load_user_dir
 
 if TYPE_CHECKING:
@@ -54,9 +53,7 @@ def filled_in(
     Raises:
         DataError: the data or the encoder can't be read, or a number that counts updates is wrong.
     """
-    options, folders = TrainOptions(own), [Path(part) for part in data.split(":") if part]
-    if not folders:
-        raise DataError("DATA is empty: pass a data folder")
+    options, folders = TrainOptions(own), [Path(part) for part in data.split(":") if part] or [Path(data)]
     options.fill({"--user-dir": find_user_dir()})
     load_user_dir(options.value("--user-dir"))  # its tasks recognise their data
     options.fill({"--task": options.value("--task") or task_of(folders)})
@@ -109,14 +106,7 @@ def _fill_encoder(options: TrainOptions, encoder: Path | None, folders: Sequence
     if not weights.is_file():
         raise DataError(f"{weights}: no such file. Pass a Hugging Face folder, or one that convert wrote")
     if sizes.is_file():
-        read = TrainOptions(model_args(encoder)).given
-        given, longest = options.value("--max-positions"), read.get("--max-positions")
-        is_its_own = not options.has("--finetune-from-model", *OTHER_STARTS)
-        if given and longest and given != longest and is_its_own:
-            raise DataError(
-                f"--max-positions {given}: {encoder} reads {longest} tokens. Leave the option out"
-            )
-        options.fill(read)
+        options.fill(TrainOptions(model_args(encoder)).given)
     elif not options.has("--arch"):
         raise DataError(
             f"{sizes}: no such file. For fairseq's own RoBERTa pass --arch roberta_base or roberta_large"

@@ -1,7 +1,7 @@
 """What a person sees while fairseq trains: one line on what is trained, how far it is, and what came out.
 
 On a terminal there is a bar; elsewhere, such as in a job's output, a line a minute. Only the first worker
-shows anything. fairseq's own log goes to a file, see ``train_log.py``.
+shows anything. fairseq's own log goes to a file, see ``train_run.py``.
 """
 
 from __future__ import annotations

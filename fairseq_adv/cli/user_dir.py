@@ -27,10 +27,6 @@ def load_user_dir(folder: str) -> None:
         if theirs not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
             fairseq_adv.__path__.append(theirs)
         return
-    if os.path.isfile(theirs):
-        raise DataError(
-            f"--user-dir {folder}: a file, not a folder. Pass a folder, whose __init__.py will be imported"
-        )
     name = os.path.basename(theirs)
     other = sys.modules.get(name)
     if other is not None and theirs not in getattr(other, "__path__", ()):
@@ -43,24 +39,20 @@ def load_user_dir(folder: str) -> None:
 
     try:
         import_user_module(argparse.Namespace(user_dir=folder))
-    except FileNotFoundError as error:
-        raise DataError(
-            f"--user-dir {folder}: no such folder. Pass the folder of your methods, or leave it out"
-        ) from error
-
-
-def user_dir_options(parser: VerbParser) -> None:
-    parser.describe('Prints the path for fairseq-train --user-dir "$(fairseq-adv user-dir)".')
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        if isinstance(error, ModuleNotFoundError) and not os.path.isfile(theirs):
+            raise  # its own code lacks one
+        fix = "Pass a folder, whose __init__.py will be imported, or leave it out"
+        raise DataError(f"--user-dir {folder}: no such folder. {fix}") from error
 
 
 def user_dir(args: argparse.Namespace) -> None:
+    """Prints the path for fairseq-train --user-dir "$(fairseq-adv user-dir)"."""
     print(find_user_dir(), file=data_output())
 
 
 def options_options(parser: VerbParser) -> None:
-    parser.describe(
-        "Lists a criterion's options, which fairseq-train --help leaves out.", check=_check_criterion
-    )
+    parser.reads(check=_check_criterion)
     parser.add_argument("criterion", metavar="CRITERION", help="a criterion of fairseq_adv, such as freelb")
 
 
@@ -72,7 +64,10 @@ def _check_criterion(args: argparse.Namespace) -> None:
 
 
 def options(args: argparse.Namespace) -> None:
-    """``fairseq-train --help`` exits before fairseq reads ``--criterion``, so it never lists them."""
+    """Lists a criterion's options, which fairseq-train --help leaves out.
+
+    It exits before fairseq reads --criterion.
+    """
     from fairseq_adv.criterions import methods
 
     shown = argparse.ArgumentParser(

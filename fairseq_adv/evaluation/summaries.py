@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import logging
 import math
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fairseq_adv.criterions import methods
-from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.run_metrics import (
     EPOCH,
     METRICS,
@@ -27,7 +23,6 @@ from fairseq_adv.data.run_metrics import (
     read_metrics,
     unit,
 )
-from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.attack import Attack, attack_checkpoint
 
 logger = logging.getLogger(__name__)
@@ -62,7 +57,6 @@ class Summary:
     # of a mean over seeds: half the width of the 95 % interval of score, loss, each attack's two numbers
     halves: list[float] = field(default_factory=list)
     split: str = "valid"  # the one validated first
-    data: str = ""  # the folder that it is of
 
 
 def find_runs(paths: Sequence[Path]) -> list[Path]:
@@ -101,26 +95,24 @@ def summarise(
     """Summarises the run with this ``--save-dir``.
 
     The score is that of ``checkpoint_best.pt``; if no checkpoint is known to be the best, that of the last
-    validation. An attack's result is stored in ``attack-EPSILON.json`` next to the checkpoint and reused for
-    the same attack on the same files.
+    validation.
 
     Args:
         metric: the score; ``None``: the run's own ``--best-checkpoint-metric``, or one that it logged.
         batches: attack only this many mini-batches of 32; ``None``: all.
 
     Raises:
-        DataError: the run has no ``metrics.jsonl``.
-        FileNotFoundError: there is no checkpoint to attack.
+        DataError: the run has no ``metrics.jsonl``, or no checkpoint to attack.
     """
     run = read_metrics(folder)
     summary = _of_metrics(run, folder, metric)
-    found = [_attack_once(folder, summary, how, batches, precision) for how in attacks]
-    # A regression has no accuracy.
-    summary.attacked = [
-        (means["perturbed_loss"], means.get("perturbed_accuracy", math.nan)) for means in found
-    ]
-    if found:
-        summary.loss = found[0]["loss"]
+    for how in attacks:
+        means = attack_checkpoint(
+            str(folder / BEST), how, split=summary.split, batches=batches, precision=precision
+        )
+        # A regression has no accuracy.
+        summary.attacked.append((means["perturbed_loss"], means.get("perturbed_accuracy", math.nan)))
+        summary.loss = means["loss"]
     return summary
 
 
@@ -134,7 +126,6 @@ def _of_metrics(run: RunMetrics, folder: Path, metric: str | None) -> Summary:
         folder.resolve().name, criterion.get("_name", ""), sizes(criterion), run.updates,
         metric="" if name == "loss" else name,  # a loss has its own column, in nats
         seed=str(run.option("common", "seed", "")), setting=_setting(run.options), split=split,
-        data=str(run.option("task", "data", "")),
     )  # fmt: skip
     if validated:
         best = _best(run, validated)
@@ -206,52 +197,3 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
-
-
-def _attack_once(
-    folder: Path, run: Summary, how: Attack, batches: int | None, precision: str
-) -> dict[str, float]:
-    checkpoint, split = folder / BEST, run.split
-    files = sorted(Path(run.data.split(":")[0]).rglob(f"{split}.*")) if run.data else ()
-    made_from = {
-        "attack": asdict(how), "data": {str(path): stamp(path) for path in files}, "batches": batches,
-        "split": split, "precision": precision, **stamp(checkpoint),
-    }  # fmt: skip
-    name = f"attack-{how.epsilon:g}{'-relative' if how.relative else ''}"
-    name += f"-{precision}" if precision != "fp32" else ""
-    return cached(
-        folder / f"{name}.json",
-        made_from,
-        lambda: attack_checkpoint(str(checkpoint), how, split=split, batches=batches, precision=precision),
-    )
-
-
-def cached(
-    kept: Path, made_from: Mapping[str, Any], measure: Callable[[], dict[str, float]]
-) -> dict[str, float]:
-    """The contents of ``kept`` if they were made from the same input; otherwise the result of ``measure``,
-    stored, unless the folder may only be read."""
-    found = json_object_or_none(kept) or {}
-    if not differences(made_from, found.get("key")):
-        with suppress(ValueError, KeyError, TypeError, AttributeError):  # another program's file
-            return {name: float(value) for name, value in found["means"].items()}
-    values = measure()
-    try:
-        atomic_write(kept, json.dumps({"key": made_from, "means": values}))
-    except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise
-        logger.warning("%s: can't be written (%s), so the result is not kept", kept, error.strerror)
-    return values
-
-
-def stamp(file: Path) -> dict[str, int]:
-    """Size and time of a file, to distinguish it from another of the same name.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
-    if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such checkpoint")
-    status = file.stat()
-    return {"size": status.st_size, "time": status.st_mtime_ns}

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.retrieval.tantivy_index import Hit, Query, TantivyIndex, terms
 
-CHOICE_TERMS = ("any", "all")
 LONGEST_QUESTION = 1000
 """Only the last so many characters of a question are searched for, as in ARC-Solvers."""
 MAX_HITS = 500
@@ -44,10 +43,6 @@ class Options:
     def __post_init__(self) -> None:
         if not 1 <= self.top <= MAX_HITS:
             raise DataError(f"--top {self.top}: pass a number from 1 to {MAX_HITS}.")
-        if self.longest < 1:
-            raise DataError(f"--longest {self.longest}: pass a number of characters, 1 or more.")
-        if self.choice_terms not in CHOICE_TERMS:
-            raise DataError(f"--choice-terms {self.choice_terms}: pass one of {', '.join(CHOICE_TERMS)}.")
 
 
 @dataclass(frozen=True)

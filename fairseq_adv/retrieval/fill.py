@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -55,10 +54,6 @@ def fill(
         out: written atomically, with ``OUT.manifest.json`` (engine, version, options) next to it.
         workers: threads that search at the same time. The output does not depend on it.
     """
-    if workers < 1:
-        raise DataError(f"--workers {workers}: pass a number of threads, 1 or more.")
-    if os.path.abspath(source) == os.path.abspath(out):
-        raise DataError(f"{out}: is the input. Pass another output file.")
     rows = _rows(source)
     made_from = {
         "format": FORMAT_VERSION,

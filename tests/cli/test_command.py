@@ -53,7 +53,7 @@ def test_a_second_fairseq_adv_is_no_user_dir(tmp_path: Path) -> None:
     (tmp_path / "fairseq_adv").mkdir()
     (tmp_path / "fairseq_adv" / "__init__.py").write_text("raise SystemExit('its code was run')\n")
     (tmp_path / "numpy").mkdir()
-    for name, told in (("numpy", "a second numpy, beside the one"), ("a.py", "a file, not a folder. Pass")):
+    for name, told in (("numpy", "a second numpy, beside the one"), ("a.py", "no such folder. Pass")):
         (tmp_path / "a.py").touch()
         done = python_cli("validate", "model.pt", "--user-dir", str(tmp_path / name))
         assert done.returncode == 2 and done.stderr.startswith(f"error: --user-dir {tmp_path}/{name}: {told}")

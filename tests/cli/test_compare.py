@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -27,21 +26,19 @@ def run(capsys: pytest.CaptureFixture[str]) -> CommandMain:
 
 
 def test_a_run_under_attack(trained: Path, run: CommandMain) -> None:
-    """A relative attack is another one, with a file of its own."""
     done = run(trained)
     assert done.returncode == 0 and "dev accuracy" in done.stdout and "loss@" not in done.stdout
     found = []
-    for unit, name, told in (
-        ("--absolute", "attack-0.2.json", "(a length in the space of the embeddings)."),
-        ("--relative", "attack-0.2-relative.json", "(20 % of the norm of an example's embeddings)."),
-    ):  # fmt: skip
-        assert not (trained / name).exists()
+    for unit, told in (
+        ("--absolute", "(a length in the space of the embeddings)."),
+        ("--relative", "(20 % of the norm of an example's embeddings)."),
+    ):
         done = run(trained, "--epsilon", "0.2", "--steps", "2", unit)
         assert done.returncode == 0, done.stderr
         assert done.stdout.splitlines()[-1].endswith(f"after 2 ascent steps within epsilon 0.2 {told}")
-        means = json.loads((trained / name).read_text())["means"]
-        found.append([f"{means[name]:.3f}" for name in ("loss", "perturbed_loss")])
-        assert done.stdout.splitlines()[2].split()[5:7] == found[-1]
+        loss, perturbed = map(float, done.stdout.splitlines()[2].split()[5:7])
+        assert perturbed > loss
+        found.append(perturbed)
     assert found[0] != found[1]
 
 

@@ -251,8 +251,8 @@ def test_the_bar_on_a_terminal(encoder: Path, large: Path, tmp_path: Path) -> No
 
 BAD_OPTIONS = [
     (["--shards", "9999"], "--shards 9999: the corpus can't be cut into that many"),
-    (["--task-index", "0"], "--task-index and --task-count go together"),
-    (["--task-index", "2", "--task-count", "2"], "the index must be 0 to 1. A SLURM array"),
+    (["--task-index", "0"], "--task-index 0 --task-count None: pass both"),
+    (["--task-index", "2", "--task-count", "2"], "the index less than the count. A SLURM array"),
 ]
 
 

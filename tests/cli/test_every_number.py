@@ -14,7 +14,7 @@ import pytest
 from support import all_verbs
 
 import fairseq_adv.cli
-from fairseq_adv.cli.number_types import finite
+from fairseq_adv.cli.script import finite
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [ROOT / name for name in ("benchmarks", "examples", "examples/evidence")]

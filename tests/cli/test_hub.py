@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import subprocess
+from inspect import cleandoc
 from pathlib import Path
 
 import pytest
 from support import CommandMain, run_command, verb
 
-from fairseq_adv.cli.hub import CONVERT
+from fairseq_adv.cli.hub import convert
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -23,25 +24,6 @@ def test_mistake_is_one_line(tmp_path: Path, words: list[str]) -> None:
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in done.stderr + done.stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["out/m 1"],
-            "fetch out/m 1: say what to fetch, such as `fairseq-adv fetch minilm 'out/m 1'`. Known: ",
-        ),
-        (["reviews"], "fetch reviews: pass the output folder too: fairseq-adv fetch reviews OUT"),
-    ],
-)
-def test_fetch_names_what_is_missing(
-    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The first is the command of version 0.2.0."""
-    done = CommandMain("fetch", capsys)(*words)
-    assert done.returncode == 2 and done.stdout == ""
-    assert done.stderr.startswith(f"error: {message}") and done.stderr.count("\n") == 1
 
 
 @pytest.fixture
@@ -82,7 +64,7 @@ def test_the_help_of_convert_says_what_works(
 
     converted = export_samples.encoder(tmp_path, "roberta")
     converted.rename(tmp_path / "OUT")
-    lines = CONVERT.partition("Load it:")[2].split("\n\n")[0].splitlines()
+    lines = cleandoc(str(convert.__doc__)).partition("Load it:")[2].split("\n\n")[0].splitlines()
     program = "\n".join(line[2:] for line in lines)
     assert "extract_features(" in program and "encode(" in program
     monkeypatch.chdir(tmp_path)

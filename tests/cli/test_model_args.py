@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support import CommandMain, write_task
 
-from fairseq_adv.cli.encoder_folder import model_args
+from fairseq_adv.cli.train_folders import model_args
 
 GOOD = "--arch roberta_base --encoder-layers 6 --encoder-embed-dim 128 --untie-weights-roberta\n"
 
@@ -21,10 +21,10 @@ def test_sizes_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("--arch roberta_base --user-dir evil", "'--user-dir' is not an encoder size. Remove it"),
-        ("--encoder-layers --user-dir evil", "--encoder-layers '--user-dir' is not a size"),
-        ("--encoder-layers=6", "'--encoder-layers=6' is not an encoder size"),
-        ("--arch ${env:HOME}", "--arch '${env:HOME}' is not a size"),
+        ("--arch roberta_base --user-dir evil", "'--user-dir' is not an encoder's size"),
+        ("--encoder-layers --user-dir evil", "'--encoder-layers' '--user-dir' is not an encoder's size"),
+        ("--encoder-layers=6", "'--encoder-layers=6' is not an encoder's size"),
+        ("--arch ${env:HOME}", "'--arch' '${env:HOME}' is not an encoder's size"),
         ("--arch 'roberta_base", "not a line of options (No closing quotation)"),
         ("--arch \udcff", "not a line of options ('utf-8' codec can't decode"),
     ],
@@ -48,5 +48,5 @@ def test_no_code_of_an_encoder_s_is_run(tmp_path: Path, capsys: pytest.CaptureFi
     (encoder / "model_args.txt").write_text(f"{GOOD.strip()} --user-dir {encoder / 'evil'}\n")
     done = CommandMain("train", capsys)(data, "--encoder", encoder, "--save-dir", tmp_path / "save")
     assert done.returncode == 2
-    assert f"error: {encoder}/model_args.txt: '--user-dir' is not an encoder size" in done.stderr
+    assert f"error: {encoder}/model_args.txt: '--user-dir' is not an encoder's size" in done.stderr
     assert not (tmp_path / "canary").exists() and not (tmp_path / "save").exists()

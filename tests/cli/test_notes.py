@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from fairseq_adv.cli.notes import log_as_notes
+from fairseq_adv.cli import log_as_notes
 
 pytestmark = pytest.mark.fast
 

@@ -103,7 +103,7 @@ def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_pa
         ([train, "--dataset", "x", *rest], "--dataset excludes files"),
         ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a number between 0 and 1"),
         ([train, *rest, "--valid", train, "--valid-share", "0.2"], "--valid-share 0.2: the data has a valid"),
-        ([train, *rest, "--text-pair", "label"], "--label label: is also the column of a text"),
+        ([train, *rest, "--text-pair", "label"], "two of them name the same column"),
     ):
         done = classification(*words)
         assert done.returncode == 2 and done.stderr.startswith("error: "), words

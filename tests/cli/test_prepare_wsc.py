@@ -83,5 +83,5 @@ def test_interrupted_and_run_again(wsc: Path, tmp_path: Path, capsys: pytest.Cap
         patch.setattr(module, "_write", stops)
         assert run(wsc, out, "--candidates", "spans") == 130
     assert not out.exists() and not partial.exists()
-    assert capsys.readouterr().err.endswith("stopped; run the same command again to start over\n")
+    assert capsys.readouterr().err.endswith("stopped\n")
     assert run(wsc, out, "--candidates", "spans") == 0

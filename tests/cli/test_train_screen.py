@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from support import build, start_command, train_args, write_corpus, write_task
 
-from fairseq_adv.cli.shown_run import ShownRun
 from fairseq_adv.cli.train import _save_tokenizer
+from fairseq_adv.cli.train_run import ShownRun
 from fairseq_adv.cli.train_text import count_all_updates, shown_time
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.train_options import TrainOptions

@@ -173,10 +173,10 @@ def test_seeds_that_are_not_done_or_of_two_makers_do_not_count(tmp_path: Path) -
     found[5]["cpu_seconds"], found[8]["cpu_seconds"] = 20.0, 60.0  # seed 12: standard, freelb at the default
     block = Block(ABOUT, by_name(*found), tmp_path)
     assert block.seeds == [11, 12] and block.is_complete
-    assert block.price("plain") == pytest.approx((3 + 2) / 2) and block.price("freelb") == pytest.approx(2)
+    assert block.price("plain") == "2.5" and block.price("freelb") == "2.0"
     for changed in ({"starts": 2}, {"machine": "Intel of another model"}):
         again = Block(ABOUT, by_name(*found[:9], {**found[9], **changed}), tmp_path)
-        assert again.seeds == [11, 12] and again.price("freelb tuned") == pytest.approx(2), "the other seed's"
+        assert again.seeds == [11, 12] and again.price("freelb tuned") == "2.0", "the other seed's"
     for less in (found[:9], [*found[:9], {**found[9], "machine": "AMD EPYC, 2 cores"}]):
         block = Block(ABOUT, by_name(*less), tmp_path)
         assert block.seeds == [11] and not block.is_complete
@@ -311,7 +311,10 @@ def test_the_pages_show_what_there_is(folder: Path) -> None:
     assert float(table_rows(cola)[3][1]) == pytest.approx(80, abs=5) and table_rows(on_words)[3][-1] == "30"
     assert text.count("\n") < 60 and text.count("![") == 1 and sum(map(len, rows)) <= 20
     figure = (folder / "levels.svg").read_bytes()
-    assert b"SNLI, 4000 rows" in figure and b"TREC, 4000 rows" not in figure
+    assert b"SNLI, 4000 rows (plain: 0.0001 alone)" in figure and b"TREC, 4000 rows" not in figure
+    assert b"SNLI, 1000 rows -->" in figure, "where plain has several rates nothing is said"
+    alone = [one.partition("\n")[0] for one in others if "*plain* is `standard` at 0.0001 alone." in one]
+    assert [head[:20] for head in alone] == ["minilm, 250 rows, 3 ", "minilm, 4000 rows, 3"]
     assert write(folder) == text and (folder / "levels.svg").read_bytes() == figure, "the same records"
 
 

@@ -13,8 +13,7 @@ from glue_samples import small_bpe
 from support import CommandMain, write_task
 
 import fairseq_adv.registration  # noqa: F401
-from fairseq_adv.cli.data_folder import read_symbols
-from fairseq_adv.cli.encoder_folder import model_args
+from fairseq_adv.cli.train_folders import model_args, read_symbols
 from fairseq_adv.data.corpus.check_shards import _words
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines

@@ -21,7 +21,7 @@ from odd_strings import SPECIAL, odd_strings
 from support import batch, build, command, run_command, slow
 from torch import nn
 
-from fairseq_adv.cli.encoder_folder import hugging_face_args
+from fairseq_adv.cli.train_folders import hugging_face_args
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.data.tokenizers.offsets import encode_aligned

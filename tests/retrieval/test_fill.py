@@ -107,7 +107,7 @@ def test_other_options_need_overwrite(index: TantivyIndex, tmp_path: Path) -> No
 
 def test_files_of_others_are_left_alone(index: TantivyIndex, tmp_path: Path) -> None:
     source = write_questions(tmp_path / "in.jsonl", [question("What is ice?", "water")])
-    with pytest.raises(DataError, match="is the input"):
+    with pytest.raises(DataError, match="was not made by this program"):
         fill(index, source, source, Options())
     (tmp_path / "mine.jsonl").write_text("mine")
     with pytest.raises(DataError, match="was not made by this program"):

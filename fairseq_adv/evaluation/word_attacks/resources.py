@@ -76,22 +76,13 @@ def build(settings: Settings, resources: Resources, victim: Service, device: tor
 
 def check(settings: Settings, resources: Resources) -> None:
     """Raises DataError if the attack needs a resource that is missing, or does not use one that is given."""
-    needed = {
-        "neighbours": ("a table of neighbours, --neighbours FILE", resources.neighbours),
-        "wordnet": ("WordNet's files, --wordnet DIR", resources.wordnet),
-        "masked_lm": ("a masked LM, --masked-lm PATH", resources.masked_lm),
-    }
-    for name, (what, given) in needed.items():
-        if name in settings.sources and given is None:
-            raise DataError(f"--attack {settings.attack} needs {what}")
-        if name not in settings.sources and given is not None:
-            option = "--" + name.replace("_", "-")
+    for name in ("neighbours", "wordnet", "masked_lm", "tagger"):
+        option, is_given = "--" + name.replace("_", "-"), getattr(resources, name) is not None
+        is_needed = name in settings.sources
+        if is_needed and not is_given:
+            raise DataError(f"--attack {settings.attack} needs {option}")
+        if is_given and not (is_needed or (name == "tagger" and settings.part_of_speech)):
             raise DataError(f"{option}: --attack {settings.attack} doesn't use it. Leave it out.")
-    if resources.tagger is not None and not settings.part_of_speech:
-        raise DataError(f"--tagger: --attack {settings.attack} doesn't use it. Leave it out.")
-    for path in (resources.stop_words, resources.similarity_encoder, resources.masked_lm):
-        if path is not None and not path.exists():
-            raise DataError(f"{path}: no such file or folder")
 
 
 def _source(name: str, settings: Settings, resources: Resources) -> Source:

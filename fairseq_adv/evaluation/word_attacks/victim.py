@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -112,7 +112,8 @@ def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> 
     columns = (text,) if file.text_pair is None else (text, file.text_pair)
     table = read_table(file.path, file.header, file.encoding, (*columns, label))
     read = read_texts("the attacked texts", table, Columns(columns, label))
-    attacked = _attacked(file, len(columns))
+    sides = {"second": [1], "first": [0], "both": [0, 1]} if len(columns) == 2 else {"first": [0]}
+    attacked = sides[_side(file, sides)]
     found = []
     for number, (where, name, *texts) in enumerate(
         islice(zip(read.where, read.labels, *read.inputs), file.examples)
@@ -128,14 +129,12 @@ def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> 
     return found
 
 
-def _attacked(file: AttackedFile, width: int) -> list[int]:
-    """The positions of the texts whose words may change."""
-    known = {"first": [0]} if width == 1 else {"first": [0], "second": [1], "both": [0, 1]}
-    side = file.side or ("first" if width == 1 else "second")
+def _side(file: AttackedFile, known: Collection[str]) -> str:
+    """The texts whose words may change, the first of ``known`` if the user has not said it."""
+    side = file.side or next(iter(known))
     if side not in known:
-        has = "single texts" if width == 1 else "pairs"
-        raise DataError(f"--side {side}: the file has {has}. Pass one of {', '.join(known)}.")
-    return known[side]
+        raise DataError(f"--side {side}: not in this file. Pass one of {', '.join(known)}.")
+    return side
 
 
 def _questions(file: AttackedFile) -> list[Attacked]:
@@ -145,10 +144,7 @@ def _questions(file: AttackedFile) -> list[Attacked]:
             f"{file.path}: --text, --text-pair, --label, --label-map, --no-header and --encoding are for "
             "models of texts, but this one takes questions. Leave them out."
         )
-    side = file.side or "question"
-    if side not in ("question", "documents", "choices"):
-        raise DataError(f"--side {side}: the model takes questions. Pass question, documents or choices.")
-    found = []
+    side, found = _side(file, ("question", "documents", "choices")), []
     questions = read_any_questions(file.path, file.path.stem)
     for number, question in enumerate(questions[: file.examples]):
         if question.answer is None:

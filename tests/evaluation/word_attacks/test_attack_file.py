@@ -307,13 +307,12 @@ def test_every_attack_and_its_settings(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--attack textfooler", "--attack textfooler needs a table of neighbours, --neighbours FILE"),
+        ("--attack textfooler", "--attack textfooler needs --neighbours"),
         ("--attack deepwordbug --neighbours a.json", "--neighbours: --attack deepwordbug doesn't use it"),
-        ("--attack deepwordbug --similarity 1.5", "--similarity 1.5: pass a number from 0 to 1"),
         ("--attack bert-attack --candidates 0", "--candidates 0: a masked LM can propose any word"),
         ("--attack deepwordbug --similarity 0.9", "--similarity: needs --similarity-encoder"),
         ("--attack textfooler --unknown-word x", "--unknown-word: --importance delete doesn't use it"),
-        ("--attack deepwordbug --side second", "--side second: the file has single texts. Pass one of first"),
+        ("--attack deepwordbug --side second", "--side second: not in this file. Pass one of first"),
     ],
 )  # fmt: skip
 def test_mistakes(words: str, message: str, films: Path, tmp_path: Path, attack: CommandMain) -> None:

@@ -1,10 +1,10 @@
-"""What an encoder's folder says of a training that starts from it."""
+"""What the folders of the data, and of the encoder, say of a training: its task, its sizes, its tokenizer."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,6 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of, whole
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.workspace import read_manifest
-
-from .data_folder import read_symbols
 
 _SIZES = (
     "--arch", "--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim",
@@ -26,25 +24,65 @@ _FROM_PADDING = re.compile(r".*roberta.*|camembert|data2vec-text|ibert|longforme
 _VALUE = re.compile(r"\w[\w-]*", re.ASCII)
 
 
+def detect_task(folder: Path) -> str:
+    """The name of the task that reads a folder."""
+    if folder.is_file():
+        raise DataError(
+            f"{folder}: a file, not a folder. Make a data folder from it with fairseq-adv prepare. For words "
+            "with tags, or SQuAD's json, pass the folder that contains the file"
+        )
+    if not folder.is_dir():
+        raise DataError(f"{folder}: no such folder. Pass the data folder as the first argument")
+    for name in _tasks_for([folder]):
+        return name
+    if shards := sorted(folder.glob("shard[0-9]*/train.idx"), key=lambda path: (len(str(path)), path)):
+        raise DataError(f"{folder}: shards of a corpus. Pass {':'.join(str(path.parent) for path in shards)}")
+    there = sorted(path.name for path in folder.iterdir())
+    raise DataError(
+        f"{folder}: no training data recognised. Looked for input0/ and label/ (from fairseq-adv prepare), "
+        "train.idx (from fairseq-adv corpus), questions with choices (train.jsonl, SWAG's train.csv, RACE's "
+        "folder train), any .json in SQuAD's layout, and words with tags in columns (train.tsv, .txt, "
+        f".conll, .iob, .bio, eng.train). It has {', '.join(there[:8]) or 'no files'}"
+        f"{', …' * (len(there) > 8)}. Prepare it with fairseq-adv prepare, or pass --task"
+    )
+
+
+def task_of(folders: Sequence[Path]) -> str:
+    """The name of the task that reads all folders, if there is one, else that of the first."""
+    first = detect_task(folders[0])
+    return first if len(folders) == 1 else next(_tasks_for(folders), first)
+
+
+def _tasks_for(folders: Sequence[Path]) -> Iterator[str]:
+    from fairseq_adv.tasks.task_record import described_tasks  # here, because --help doesn't need torch
+
+    for name, record in described_tasks().items():
+        if record.recognises is not None and all(map(record.recognises, folders)):
+            yield name
+
+
+def read_symbols(dictionary: Path) -> list[str]:
+    """The symbols of a dict.txt."""
+    text = whole(dictionary).decode("utf-8", "replace")
+    return [line.rsplit(" ", 1)[0] for line in text.splitlines()]
+
+
 def model_args(encoder: Path) -> list[str]:
     """The sizes of the encoder, as arguments for ``fairseq-train``, from its model_args.txt.
 
     The encoder may come from anyone, and other options of fairseq, such as ``--user-dir``, could run code.
     """
     path = encoder / "model_args.txt"
-    if not path.is_file():
-        raise DataError(f"{path}: no such file. Pass a folder written by fairseq-adv convert")
-    content = whole(path)
     try:
-        words = shlex.split(content.decode("utf-8"))
+        words = shlex.split(whole(path).decode("utf-8"))
     except ValueError as error:
         raise DataError(f"{path}: not a line of options ({error}). Convert the encoder again") from error
     rest = iter(words)
     for word in rest:
-        if word not in (*_SIZES, *_FLAGS):
-            raise DataError(f"{path}: {word!r:.60} is not an encoder size. Remove it")
-        if word in _SIZES and not _VALUE.fullmatch(value := next(rest, "")):
-            raise DataError(f"{path}: {word} {value!r:.60} is not a size. Convert the encoder again")
+        value = next(rest, "") if word in _SIZES else word
+        if word not in (*_SIZES, *_FLAGS) or (word in _SIZES and not _VALUE.fullmatch(value)):
+            told = f"{word!r:.60} {value!r:.60}" if word in _SIZES else f"{word!r:.60}"
+            raise DataError(f"{path}: {told} is not an encoder's size. Convert the encoder again")
     return words
 
 
