@@ -46,6 +46,11 @@ from fairseq_adv_compat import checkpoints
 # caches: MiniLM-L6 takes 10 ms per movie review in mini-batches of 1024 tokens, and 14 ms in mini-batches of
 # 16384.
 MAX_TOKENS, MAX_TOKENS_OF_CPU = 16384, 1024
+# What fairseq raises for a user's mistake, and for a file that is no checkpoint.
+_OF_FAIRSEQ = (
+    RuntimeError, AssertionError, ValueError, LookupError, TypeError, AttributeError, EOFError,
+    pickle.UnpicklingError,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -168,24 +173,15 @@ def reported_as_data_error(path: Path, problem: str = "") -> Iterator[None]:
         yield
     except DataError:
         raise
-    except pickle.UnpicklingError as error:
-        raise DataError(str(error)) from error  # the message names the file
-    except (
-        RuntimeError,
-        AssertionError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        EOFError,
-    ) as error:
+    except _OF_FAIRSEQ as error:
         text = str(error).strip().replace("\n", " ")
         if "size mismatch" in text:
             text = (
                 "its weights don't match the data's dictionary or number of labels. Prepare the data with "
                 f"the encoder's own dict.txt. fairseq's message: {text[:300]}"
             )
-        raise DataError(f"{path}: {problem}{text}") from error
+        names_it = isinstance(error, pickle.UnpicklingError)  # the message names the file
+        raise DataError(text if names_it else f"{path}: {problem}{text}") from error
 
 
 def load_model(
@@ -207,10 +203,7 @@ def load_model(
             [str(path)], task=task, state=state
         )
         objective = build_objective(objective_options(cfg), task)
-        try:
-            objective.check_model(model)
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from error
+        objective.check_model(model)
     if names and isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:
         file, classes = Path(task.cfg.data) / "label" / "dict.txt", class_names(task.label_dictionary)
         rows = rows_for_data(path, names, file, classes)

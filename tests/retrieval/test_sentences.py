@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.retrieval import sentences as module
 from fairseq_adv.retrieval.sentences import survey
 
 pytestmark = pytest.mark.fast
@@ -22,19 +21,10 @@ def test_sentences_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixtur
     expected = ["One.", "Two\u2028half.", "Café.", "Vier 🌍.", "Five."]
     assert list(corpus.sentences()) == expected
     assert [file.sentences for file in corpus.files] == [3, 2] and corpus.size == 5
-    assert "check corpus: 100%" in capsys.readouterr().err
+    assert "check b.txt.gz: 3.00line" in capsys.readouterr().err
 
 
-def test_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 7)
-    lines = [f"line {i}" for i in range(20)]
-    (tmp_path / "a.txt").write_text("\n\n".join(lines))
-    corpus = survey([str(tmp_path / "a.txt")])
-    assert list(corpus.sentences()) == lines
-
-
-def test_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK", 8)
+def test_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
     path.write_bytes(b"plain line\n\nZ\xfcrich\nmore\n")
     with pytest.raises(DataError, match=r"latin.txt:3: not UTF-8 \(byte 2 of the line is 0xfc\).*iconv"):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from fairseq.data import FairseqDataset
 
 from fairseq_adv.data.checked_json import parsed
-from fairseq_adv.data.errors import DataError, no_file
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, breaks_a_line
 from fairseq_adv.data.temperature import TEMPERATURE
 from fairseq_adv.evaluation.class_report import softmax
@@ -109,8 +109,6 @@ class Scores:
     @staticmethod
     def load(path: Path) -> Scores:
         """Reads a file written by :meth:`save`."""
-        if not path.is_file():
-            raise no_file(path)
         try:
             with zipfile.ZipFile(path) as archive:
                 if sum(entry.file_size for entry in archive.infolist()) > _LARGEST:
@@ -118,13 +116,10 @@ class Scores:
             with np.load(path, allow_pickle=False) as file:
                 about = parsed(str(file["about"]))
                 arrays = {name: file[name] for name in _ARRAYS}
-                if about["format"] != _FORMAT:
-                    raise ValueError("another format")
-                kind, task, split = about["kind"], about["task"], about["split"]
-                made_from = dict(about["made_from"])
-                temperature = about["temperature"]
-                if not TEMPERATURE[1](temperature):
-                    raise ValueError(f"its temperature must be {TEMPERATURE[0]}")
+            kind, task, split, temperature = (about[key] for key in ("kind", "task", "split", "temperature"))
+            made_from = dict(about["made_from"])
+            if about["format"] != _FORMAT or not TEMPERATURE[1](temperature):
+                raise ValueError(f"format {about['format']}, temperature {temperature}")
         except (
             ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, zlib.error,
             zipfile.BadZipFile,
@@ -205,21 +200,10 @@ def join(members: Sequence[Scores]) -> Ensemble:
 
 def _aligned(first: Scores, other: Scores) -> Scores:
     """The other's rows and columns in the order of the first."""
-    for what in ("kind", "task", "split"):
-        ours, theirs = getattr(first, what), getattr(other, what)
-        if ours != theirs:
-            raise _mismatch(other, f"its {what} is {theirs!r}, but that of {first.name} is {ours!r}")
-    # Rows of texts are named by number alone: other texts have the same ids. The labels are among what was
-    # hashed, so that rows with and without them can't be compared.
-    if (first.gold != "").any() == (other.gold != "").any():
-        for name in set(TEXTS) & set(first.made_from) & set(other.made_from):
-            if first.made_from[name] != other.made_from[name]:
-                raise _mismatch(other, f"has scores of other rows than {first.name}")
-    row_of, names = {name: row for row, name in enumerate(other.ids.tolist())}, first.ids.tolist()
-    if odd := sorted(set(names) ^ row_of.keys()):
-        told = f"{len(odd)} are in one of them only, such as {odd[0]}"
-        raise _mismatch(other, f"has other rows than {first.name}: {told}")
-    rows = [row_of[name] for name in names]
+    if told := _difference(first, other):
+        raise _mismatch(other, told)
+    row_of = {name: row for row, name in enumerate(other.ids.tolist())}
+    rows = [row_of[name] for name in first.ids.tolist()]
     other = replace(
         other,
         ids=other.ids[rows],
@@ -235,6 +219,25 @@ def _aligned(first: Scores, other: Scores) -> Scores:
         right = f"the right answer is {other.gold[row]}, but in {first.name} it is {first.gold[row]}"
         raise _mismatch(other, f"row {first.ids[row]}: {right}")
     return other
+
+
+def _difference(first: Scores, other: Scores) -> str:
+    """What tells the data of one from those of the other; "" if they may be the same."""
+    for what in ("kind", "task", "split"):
+        ours, theirs = getattr(first, what), getattr(other, what)
+        if ours != theirs:
+            return f"its {what} is {theirs!r}, but that of {first.name} is {ours!r}"
+    # Rows of texts are named by number alone: other texts have the same ids. The labels are among what was
+    # hashed, so that rows with and without them can't be compared.
+    hashed = set(TEXTS) & set(first.made_from) & set(other.made_from)
+    if any(first.made_from[name] != other.made_from[name] for name in hashed) and (
+        (first.gold != "").any() == (other.gold != "").any()
+    ):
+        return f"has scores of other rows than {first.name}"
+    if odd := sorted({*first.ids.tolist()} ^ {*other.ids.tolist()}):
+        told = f"{len(odd)} are in one of them only, such as {odd[0]}"
+        return f"has other rows than {first.name}: {told}"
+    return ""
 
 
 def _mismatch(other: Scores, told: str) -> DataError:

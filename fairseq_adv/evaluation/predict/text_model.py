@@ -81,18 +81,14 @@ class TextModel:
         parts = zip(found, given, rows)
         return [one if isinstance(value, Question) else _with_texts(one, row) for one, value, row in parts]
 
-    def scores(
-        self, texts: Iterable[Row], how: InferenceConfig | None = None, progress: bool = False
-    ) -> Ensemble | None:
-        """Like :meth:`predict`, but returns arrays; ``None`` if there are no texts.
+    def scores(self, texts: Iterable[Row], progress: bool = False) -> Ensemble | None:
+        """Like :meth:`predict`, but returns arrays; ``None`` if there are no texts. Not for tags or spans.
 
         Args:
-            texts: as there, but not for tags or spans.
-            how: sizes of the mini-batches; ``None``: as passed to ``load``.
             progress: show a progress bar for each model.
         """
         rows = self._rows(texts)
-        return join(self._decoded(rows, how, progress)) if rows else None
+        return join(self._decoded(rows, progress=progress)) if rows else None
 
     def answer_file(self, file: InputFile, progress: bool = True) -> Answers:
         """The answers to the rows of a file.

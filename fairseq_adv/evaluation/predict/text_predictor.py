@@ -25,7 +25,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.data.io import sha256_of
-from fairseq_adv.data.lines import lines_of
+from fairseq_adv.data.lines import lines_of, some_rows
 from fairseq_adv.data.tables.table_files import PlacedRow, find_separator, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_split, class_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -203,11 +203,8 @@ def _has_lines(file: InputFile) -> bool:
 
 
 def _read_txt(path: Path, encoding: str) -> list[Texts]:
-    lines = lines_of(path, encoding)
-    rows = [split_at_tab(line.removesuffix("\r"), f"{path}:{number}") for number, line in lines]
-    if not rows:
-        raise DataError(f"{path}: no texts found")
-    return rows
+    lines = some_rows(lines_of(path, encoding), path)
+    return [split_at_tab(line.removesuffix("\r"), f"{path}:{number}") for number, line in lines]
 
 
 def _dataset(tokens: list[torch.Tensor], task: SentencePredictionTask) -> FairseqDataset:

@@ -21,7 +21,7 @@ from fairseq_adv.data.checked_json import (
     checked_object,
     json_object_or_none,
 )
-from fairseq_adv.data.errors import DataError, full_disk_named, no_checkpoint, no_file
+from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.attack_settings import Settings
@@ -122,10 +122,6 @@ def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, 
 
 def _made_from(request: Request) -> dict[str, Any]:
     """Everything that the results depend on."""
-    if not request.checkpoint.is_file():
-        raise no_checkpoint(request.checkpoint)
-    if not request.file.path.is_file():
-        raise no_file(request.file.path)
     file = {name: value for name, value in asdict(request.file).items() if name != "path"}
     named = {**asdict(request.resources), "tokenizer": request.how.tokenizer_dir}
     return {

@@ -112,12 +112,6 @@ class WordNet:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        missing = next((name for name in ("index.noun", "data.noun") if not (folder / name).is_file()), None)
-        if missing is not None:
-            raise DataError(
-                f"{folder / missing}: no such file. Pass WordNet's folder, such as /usr/share/wordnet of "
-                "Debian's package wordnet-base."
-            )
         self._reader = self._read(lambda: _reader(folder))
 
     @lru_cache(maxsize=1 << 16)  # noqa: B019 - lives as long as the command
@@ -139,7 +133,8 @@ class WordNet:
         except Exception as error:  # nltk doesn't check what it reads: any error means a damaged file
             reason = " ".join(f"{type(error).__name__}: {error!s:.200}".split())
             raise DataError(
-                f"{self._folder}: not WordNet's files ({reason}). Download them again."
+                f"{self._folder}: not WordNet's files ({reason}). Pass /usr/share/wordnet of Debian's "
+                "package wordnet-base, or download them again."
             ) from error
 
 
