@@ -175,7 +175,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/tasks/test_multiple_choice_tasks.py::test_an_answer_fills_the_blanks",
      "an answer is repeated for each character of a blank"),
     ("fairseq_adv/tasks/multiple_choice.py",
-     "weights = self._training_weights() if training else None", "weights = self._training_weights()",
+     "len(self.folders)) if training else None", "len(self.folders))",
      "tests/tasks/test_multiple_choice_tasks.py::test_a_checkpoint_of_several_data_sets_is_evaluated_on_one",
      "validation samples its questions as training does"),
     ("fairseq_adv/tasks/scheduled_masked_lm.py",

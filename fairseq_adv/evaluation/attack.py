@@ -69,10 +69,7 @@ def attack(
     The model is put into evaluation mode (no dropout), and its parameters are frozen during the attack.
 
     Args:
-        model: a fairseq encoder model.
-        objective: predicts and scores.
         samples: mini-batches with labels, on the model's device.
-        how: the attack.
         autocast: makes a context for a forward pass, which sets its precision.
 
     Raises:
@@ -84,7 +81,10 @@ def attack(
         except ValueError as error:
             task = type(objective.task).__name__
             raise DataError(f"--loss margin: {task} has no classes. Use --loss cross-entropy.") from error
-    ascended = {"cross-entropy": objective.loss, "margin": partial(margin, objective)}[how.loss]
+    losses: dict[str, Callable[[Tensor, Sample], Tensor]] = {
+        "cross-entropy": objective.loss, "margin": partial(margin, objective),
+    }  # fmt: skip
+    ascended = losses[how.loss]
     least, most = USEFUL_RATIOS
     if how.relative and not least <= how.epsilon <= most:
         logger.warning(
@@ -113,12 +113,7 @@ def attack_checkpoint(
     For a masked LM the means are over the masked positions, and the attack's ball is per row.
 
     Args:
-        path: the checkpoint.
-        how: the attack.
         data: data folder; ``None``: the one in the checkpoint.
-        split: a labelled split.
-        batch_size: examples per mini-batch.
-        cpu: don't use a GPU.
         batches: attack only this many mini-batches, in fairseq's validation order; ``None``: all.
         precision: ``fp32`` or ``bf16``; the perturbation is fp32 in both.
 

@@ -130,18 +130,16 @@ def shown_name(name: str) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
 
 
-def expected_calibration_error(
-    probabilities: npt.NDArray[Any], right: npt.NDArray[Any], bins: int = 15
-) -> float:
-    """The mean distance of confidence and accuracy, over bins of equal width (Guo et al., ICML 2017, eq. 3).
+def expected_calibration_error(probabilities: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
+    """The mean distance of confidence and accuracy, over 15 bins of equal width (Guo et al., 2017, eq. 3).
 
     Args:
         probabilities: (n, C) of each class.
         right: (n,) the right class.
     """
     sure, is_right = probabilities.max(1), probabilities.argmax(1) == right
-    place = np.minimum((sure * bins).astype(int), bins - 1)
-    return float(abs(np.bincount(place, is_right - sure, bins)).sum() / len(right))
+    place = np.minimum((sure * 15).astype(int), 14)
+    return float(abs(np.bincount(place, is_right - sure, 15)).sum() / len(right))
 
 
 def softmax(logits: npt.NDArray[Any], temperature: float = 1.0) -> npt.NDArray[np.float64]:

@@ -85,17 +85,13 @@ def evaluate(
     """The scores of a checkpoint with the criterion that it was trained with, and a classifier's logits.
 
     Args:
-        path: the checkpoint.
         data: data folder; ``None``: the one in the checkpoint.
-        split: a labelled split.
-        batch_size: examples per mini-batch.
-        cpu: don't use a GPU.
         precision: to compute in, ``fp32`` or ``bf16``.
         needs_classes: refuse a model without classes of texts, for :func:`calibrate`.
 
     Raises:
-        DataError: there is no such checkpoint, its task has no registered objective, the split is missing, or
-            the split has no examples or no labels.
+        DataError: there is no such checkpoint, its task has no registered objective, or the split is missing
+            or has no labels.
     """
     trained = load(path, data, [split], cpu, precision)
     name = trained.cfg.criterion._name

@@ -107,21 +107,3 @@ def test_what_is_looked_at() -> None:
     assert number == 2
     assert found == ["--rows -1", "--rows 0", "--rate -1", "--rate 0"]
     assert {"examples/run.py", "examples/evidence/fill.py", "benchmarks/retrieval.py"} <= set(scripts())
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("attack a.pt --epsilon nan", "argument --epsilon: must be a finite number above 0, not nan"),
-        (
-            "prepare qnli-ranking a out --seed 4294967296",
-            "argument --seed: must be a whole number from 0 to 4294967295",
-        ),
-    ],
-)
-def test_what_is_told(line: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        fairseq_adv.cli.main(line.split())
-    shown = capsys.readouterr()
-    assert ended.value.code == 2 and message in shown.err and shown.out == ""
-    assert shown.err.count("\n") == 1

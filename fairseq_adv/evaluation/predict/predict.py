@@ -26,53 +26,32 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of ``fairseq-adv predict``.
+    """The arguments of ``fairseq-adv predict``."""
 
-    Attributes:
-        task: a name of :data:`fairseq_adv.evaluation.predict.benchmarks.PREDICTION_TASKS`; ``None``: your own
-            data, answered with labels or numbers.
-        out: the folder for the file and for ``scores/``.
-        checkpoints: to run on ``data``.
-        scores: files of earlier runs that join the ensemble.
-        data: the data folder; needed for checkpoints, and for WNLI as WSC.
-        split: of the data.
-        vote: take the majority instead of the mean of log-probabilities.
-        wnli: GLUE's WNLI file, if WNLI is answered as WSC.
-        gold: GLUE's QNLI file with labels, to score QNLI as ranking.
-        running: how the models are run.
-    """
-
+    # a name of :data:`fairseq_adv.evaluation.predict.benchmarks.PREDICTION_TASKS`; ``None``: your own data,
+    # answered with labels or numbers
     task: str | None
-    out: Path
-    checkpoints: Sequence[Path] = ()
-    scores: Sequence[Path] = ()
-    data: Path | None = None
+    out: Path  # the folder for the file and for ``scores/``
+    checkpoints: Sequence[Path] = ()  # to run on ``data``
+    scores: Sequence[Path] = ()  # files of earlier runs that join the ensemble
+    data: Path | None = None  # needed for checkpoints, and for WNLI as WSC
     split: str = "test"
-    vote: bool = False
-    wnli: Path | None = None
-    gold: Path | None = None
+    vote: bool = False  # take the majority instead of the mean of log-probabilities
+    wnli: Path | None = None  # GLUE's WNLI file, if WNLI is answered as WSC
+    gold: Path | None = None  # GLUE's QNLI file with labels, to score QNLI as ranking
     running: InferenceConfig = field(default_factory=InferenceConfig)
 
 
 @dataclass
 class Predicted:
-    """The result of :func:`predict`.
-
-    Attributes:
-        file: the prediction file.
-        rows: number of its rows.
-        members: number of models in the ensemble.
-        measured: scores x 100, if the right answers are known.
-        notes: messages for the user.
-        report: of a classifier or tagger, if right answers are known.
-    """
+    """The result of :func:`predict`."""
 
     file: Path
     rows: int
-    members: int
-    measured: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    report: Report | None = None
+    members: int  # models in the ensemble
+    measured: dict[str, float] = field(default_factory=dict)  # scores x 100, if right answers are known
+    notes: list[str] = field(default_factory=list)  # messages for the user
+    report: Report | None = None  # of a classifier or tagger, if right answers are known
 
 
 def predict(request: Request) -> Predicted:

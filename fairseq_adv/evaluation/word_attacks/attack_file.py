@@ -49,26 +49,15 @@ _FIX = "Delete the folder and attack again."
 
 @dataclass(frozen=True)
 class Request:
-    """An attack.
-
-    Attributes:
-        checkpoint: the model's.
-        file: the attacked file.
-        out: the folder for the results.
-        settings: of the attack.
-        resources: the ones that it needs.
-        at_once: number of examples attacked at the same time.
-        data: the model's training data, if it has moved.
-        how: sizes of mini-batches, the device, the precision.
-    """
+    """An attack."""
 
     checkpoint: Path
     file: AttackedFile
-    out: Path
+    out: Path  # the folder for the results
     settings: Settings
     resources: Resources
-    at_once: int = 32
-    data: Path | None = None
+    at_once: int = 32  # examples attacked at the same time
+    data: Path | None = None  # the model's training data, if it has moved
     how: InferenceConfig = field(default_factory=InferenceConfig)
 
 

@@ -42,23 +42,14 @@ _UNIVERSAL = {
 
 @dataclass(frozen=True)
 class Resources:
-    """Paths; ``None`` if there is none.
+    """Paths; ``None`` if there is none."""
 
-    Attributes:
-        neighbours: a table of neighbours, JSON.
-        wordnet: WordNet's folder.
-        masked_lm: an encoder's folder, or a pre-training checkpoint.
-        similarity_encoder: likewise; without one, sentences are not compared.
-        tagger: a folder with nltk's perceptron tagger; without one, parts of speech are not compared.
-        stop_words: a file with one word per line; ``None``: TextFooler's list.
-    """
-
-    neighbours: Path | None = None
-    wordnet: Path | None = None
-    masked_lm: Path | None = None
-    similarity_encoder: Path | None = None
-    tagger: Path | None = None
-    stop_words: Path | None = None
+    neighbours: Path | None = None  # a table, JSON
+    wordnet: Path | None = None  # WordNet's folder
+    masked_lm: Path | None = None  # an encoder's folder, or a pre-training checkpoint
+    similarity_encoder: Path | None = None  # likewise; without one, sentences are not compared
+    tagger: Path | None = None  # nltk's perceptron tagger; without one, parts of speech are not compared
+    stop_words: Path | None = None  # a file with one word per line; ``None``: TextFooler's list
 
 
 def build(settings: Settings, resources: Resources, victim: Service, device: torch.device) -> Parts:
