@@ -16,6 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from contextvars import ContextVar
+from pathlib import Path
 from types import ModuleType
 from typing import IO, Any
 
@@ -65,23 +66,30 @@ def trust_workers(module: ModuleType) -> None:
     module.torch = ModuleView(torch, load=trusting)  # type: ignore[attr-defined]
 
 
-def load(f: IO[bytes], map_location: Any = None) -> Any:
-    """``torch.load`` for the checkpoint in the open file ``f``, with ``cfg`` and ``args`` as plain Python.
+def load(f: IO[bytes] | Path, map_location: Any = None) -> Any:
+    """``torch.load`` for a checkpoint, with ``cfg`` and ``args`` as plain Python.
+
+    Args:
+        f: an open file; or a path, of which only the weights that are used are read, and not checked for
+            damage (all are, if it was written before torch 1.6).
 
     Raises:
         Refused: it names anything that a fairseq checkpoint does not contain, or its configuration may run
             code (the message has the name, the file and the opt-out); or it is not a checkpoint, or was
             damaged since it was written. None of it has been run in these cases.
     """
+    is_path = isinstance(f, Path)
+    mmap = is_path and zipfile.is_zipfile(f)
     if _is_trusted():
-        return torch.load(f, map_location=map_location, weights_only=False)
-    source = str(getattr(f, "name", "the checkpoint"))
+        return torch.load(f, map_location=map_location, weights_only=False, mmap=mmap)
+    source = str(f if is_path else getattr(f, "name", "the checkpoint"))
     _warn_of_old_torch(source)
     try:
-        _check_sums(f)
+        if not isinstance(f, Path):
+            _check_sums(f)
         mark_plain_globals()  # again, since a user's `clear_safe_globals` would have removed them
         with torch.serialization.safe_globals(old_globals()):
-            state = torch.load(f, map_location=map_location, weights_only=True)
+            state = torch.load(f, map_location=map_location, weights_only=True, mmap=mmap)
         return configurations.checked(state)
     except Refused as error:
         raise _refusal(source, str(error)) from None

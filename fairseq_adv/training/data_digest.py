@@ -48,13 +48,6 @@ def digests_of(task: FairseqTask, dataset: Any) -> dict[str, Any]:
     return found if labels is None else {**found, "classes": _digest(_symbols(labels))}
 
 
-def are_digests(kept: Any) -> bool:
-    """Whether a checkpoint has digests; those of earlier versions have none."""
-    if not isinstance(kept, dict) or not isinstance(kept.get("folders"), list):
-        return False
-    return "tokenizer" in kept and all(isinstance(folder, dict) for folder in kept["folders"])
-
-
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], data: str) -> list[str]:
     """What has changed, each as "data: …" or "tokenizer: …".
 

@@ -22,7 +22,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.fairseq_patches.training_loop import PATIENCE, which_limit
 from fairseq_adv.training.changed_options import Options, compare, factors, options_of
-from fairseq_adv.training.data_digest import are_digests, differences
+from fairseq_adv.training.data_digest import differences
 from fairseq_adv.training.precision_option import PrecisionOption
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
     is_over = bool(which_limit(trainer.cfg, updates, position.get("epoch", 1) - 1, seconds, runs))
     changes, path = compare(there, trainer.cfg, is_over), checkpoint_path(trainer)
     is_named = saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once
-    of_data = _data_changes(extra.get(DATA), data, trainer, path)
+    of_data = _data_changes(extra.get(DATA), data, trainer)
     refused = changes.refused + of_data
     if refused and not is_allowed:
         what = " and ".join(["options"] * bool(changes.refused) + ["data"] * bool(of_data))
@@ -111,10 +111,9 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
         _forget_scores(state, refused, saving.maximize_best_checkpoint_metric)
 
 
-def _data_changes(before: Any, now: Mapping[str, Any], trainer: Trainer, path: str) -> list[str]:
-    if not are_digests(before):
-        logger.info(f"{path}: does not say what data it was made with (an earlier version), so any is taken")
-        return []
+def _data_changes(before: Any, now: Mapping[str, Any], trainer: Trainer) -> list[str]:
+    if before is None:
+        return ["data: not known, since it was made before 0.4 or without fairseq_adv"]
     return differences(before, now, str(getattr(trainer.cfg.task, "data", "")))
 
 

@@ -247,22 +247,14 @@ def test_data_that_change_while_a_run_reads_them_are_not_taken_for_its_own(tmp_p
         load(build(pretraining_args(data, save, "standard")), save)
 
 
-@pytest.mark.parametrize("kept", [None, {"folders": 3}])
-def test_a_checkpoint_of_an_earlier_version_goes_on(
-    tmp_path: Path, kept: object, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_checkpoint_that_does_not_tell_its_data_needs_consent(tmp_path: Path) -> None:
     data, save = write_task(tmp_path / "data"), tmp_path / "save"
     saved(run_of(data, save), save)
     state = torch.load(save / "checkpoint_last.pt")
-    state["extra_state"]["data"] = kept
-    if kept is None:
-        del state["extra_state"]["data"]
+    del state["extra_state"]["data"]
     torch.save(state, save / "checkpoint_last.pt")
-    write_task(data, train=9, seed=3)
-    with caplog.at_level(logging.INFO):
-        run = run_of(data, save)
-        load(run, save)
+    with pytest.raises(DataError, match=r"made with other data, .*\(data: not known, since"):
+        load(run_of(data, save), save)
+    run = run_of(data, save, "--allow-changed-options")
+    load(run, save)
     assert run.trainer.get_num_updates() == 1
-    assert caplog.text.count("does not say what data it was made with") == 1
-    saved(run, save)
-    load(run_of(data, save), save)
