@@ -53,7 +53,7 @@ def shared_data() -> Path:
 def reviews_folder() -> Path:
     """The sentences of ``fairseq-adv fetch reviews``, kept in .cache; fetched if they are not there yet."""
     from fairseq_adv.data.errors import DataError
-    from fairseq_adv.data.reviews import fetch_reviews
+    from fairseq_adv.data.fetch import fetch_reviews
 
     folder = ROOT / ".cache" / "reviews"
     try:

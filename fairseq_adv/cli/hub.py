@@ -31,8 +31,7 @@ def fetch(args: argparse.Namespace) -> None:
       fairseq-adv fetch reviews out/reviews
       fairseq-adv fetch reviews out/reviews --from vaderSentiment-3.3.2.tar.gz
     """
-    from fairseq_adv.data.reviews import fetch_reviews
-    from fairseq_adv.hub.minilm import fetch_minilm
+    from fairseq_adv.data.fetch import fetch_minilm, fetch_reviews
 
     fetches = {"minilm": fetch_minilm, "reviews": fetch_reviews}
     _wrote(args.out, fetches[args.name](args.out, args.source))

@@ -6,6 +6,6 @@ was trained for, ``export_encoder`` writes a model of transformers, ``export_tok
 the tokenizer and the model card. Convert and export use ``model_config``, a RoBERTa's sizes and options, and
 ``tensors``, its weights.
 
-``minilm`` downloads the quickstart's encoder. ``vocabulary_check`` compares a checkpoint's vocabulary with
+``vocabulary_check`` compares a checkpoint's vocabulary with
 that of the data before fairseq loads it.
 """

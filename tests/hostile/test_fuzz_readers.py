@@ -49,7 +49,7 @@ OFTEN = (
     "csv", "jsonl", "classes", "MRPC", "wnli", "snli", "arc", "race", "regents", "wsc", "tags",
     "predicted tags", "squad", "corpus", "corpus.zst", "sentences", "dict.txt", "tokenizer.json",
     "vocab.bpe", "spiece.model", "index", "manifest", "metrics", "submission", "neighbours",
-    "wordnet data.noun", "safetensors", "wheel", "source package",
+    "wordnet data.noun", "safetensors",
 )  # fmt: skip
 OFTEN_JSON = (
     "arc",

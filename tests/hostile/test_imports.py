@@ -23,7 +23,7 @@ def seen_by(code: str) -> str:
 
 
 def test_imports_fetch_nothing() -> None:
-    modules = ["fairseq_adv_compat", "fairseq_adv.cli", "fairseq_adv.plugin", "fairseq_adv.hub.minilm",
+    modules = ["fairseq_adv_compat", "fairseq_adv.cli", "fairseq_adv.plugin", "fairseq_adv.data.fetch",
                "fairseq_adv.evaluation.trained", "fairseq_adv.retrieval.tantivy_index",
                "fairseq_adv.data.wsc.noun_phrases"]  # fmt: skip
     assert seen_by(f"import {', '.join(modules)}") == "saw []"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.hub.minilm import fetch_minilm
+from fairseq_adv.data.fetch import fetch_minilm
 
 
 @pytest.fixture(scope="session")
