@@ -14,11 +14,11 @@ import sys
 PATCHED_MODULES = {
     "fairseq": ("newer_versions.prepare_python", "checkpoints.mark_plain_globals"),
     "hydra": ("newer_versions.prepare_python", ""),
-    "hydra._internal.utils": ("", "hydra_errors.report_the_real_message"),
+    "hydra._internal.utils": ("", "hydra_train.report_the_real_message"),
     "hydra.core.plugins": ("", "newer_versions.find_plugins"),
     "fairseq.checkpoint_utils": ("", "checkpoints.load_safely"),
     "fairseq.distributed.utils": ("", "checkpoints.trust_workers"),
-    "fairseq.dataclass.initialize": ("", "user_dir.import_user_dir_first"),
+    "fairseq.dataclass.initialize": ("", "hydra_train.import_user_dir_first"),
     "fairseq.file_utils": ("", "paths.unpack_inside_the_folder"),
     "fairseq.data.fasta_dataset": ("", "paths.refuse_shell_commands"),
     "fairseq.data.data_utils": ("", "newer_versions.restore_numpy_names"),

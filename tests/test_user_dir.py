@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from support import PLUGIN, assembled, batch, command, run_command, write_task
 
 from fairseq_adv.data.run_metrics import read_metrics
-from fairseq_adv_compat.hydra_errors import run_and_report
+from fairseq_adv_compat.hydra_train import run_and_report
 
 YAML = """
 common: {{cpu: true, user_dir: {user_dir}}}

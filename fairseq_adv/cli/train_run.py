@@ -22,7 +22,7 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.printable import printable
-from fairseq_adv_compat.hydra_errors import for_the_user
+from fairseq_adv_compat.hydra_train import for_the_user
 
 logger = logging.getLogger(__name__)
 _LAUNCHED = "FAIRSEQ_ADV_LAUNCHED"

@@ -14,7 +14,7 @@ from typing import Any
 from fairseq_adv.data.errors import FullDisk, full_disk_named
 from fairseq_adv.data.printable import printable
 from fairseq_adv.fairseq_patches.replace import Original
-from fairseq_adv_compat.hydra_errors import for_the_user
+from fairseq_adv_compat.hydra_train import for_the_user
 
 COMMANDS = ("fairseq-train", "fairseq-validate")
 _WITH_HYDRA = (*COMMANDS, "fairseq-hydra-train")

@@ -1,4 +1,9 @@
-"""Makes ``fairseq-hydra-train`` show the actual message of a failure.
+"""``fairseq-hydra-train`` imports ``common.user_dir`` first, and shows the actual message of a failure.
+
+fairseq_cli/hydra_train.py, line 31, ``_hydra_main``: a yaml's parts get the defaults of their dataclasses,
+and what they refer to in each other (``criterion.regression_target``) is looked up. fairseq imports the
+plug-in after that, in ``train.py``. So a part that the plug-in registers had no defaults yet: with a task of
+fairseq's own, a yaml with ``criterion: {_name: freelb}`` ended in ``ConfigKeyError``.
 
 hydra 1.0.7's ``run_and_report`` calls ``print_exception(etype=…)``, an argument that Python 3.10 removed, and
 asserts that every frame belongs to a module, which is false for generated code (a dataclass's ``__init__``).
@@ -17,6 +22,36 @@ from typing import Any, Callable
 
 _DATA_ERROR = ("fairseq_adv.data.errors", "DataError")
 _IN_A_WORKER = re.compile(r"^fairseq_adv\.data\.errors\.DataError: (.+)\s*\Z", re.MULTILINE | re.DOTALL)
+
+
+def import_user_dir_first(module: ModuleType) -> None:
+    """Replaces ``add_defaults`` of ``fairseq.dataclass.initialize``."""
+    plain = module.add_defaults
+
+    def add_defaults(cfg: Any) -> None:
+        from fairseq.utils import import_user_module
+
+        import_user_module(cfg.common)
+        plain(cfg)
+        _check_names(cfg)
+
+    module.add_defaults = add_defaults  # type: ignore[attr-defined]
+
+
+def _check_names(cfg: Any) -> None:
+    """Raises ConfigCompositionException, which hydra shows alone, if a part's name is not registered."""
+    from fairseq.criterions import CRITERION_REGISTRY
+    from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+    from fairseq.tasks import TASK_REGISTRY
+    from hydra.errors import ConfigCompositionException
+
+    models = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
+    for part, known in (("task", TASK_REGISTRY), ("model", models), ("criterion", CRITERION_REGISTRY)):
+        name = getattr(cfg.get(part), "_name", None)
+        if name is not None and name not in known:
+            raise ConfigCompositionException(
+                f"{part}._name: there is no {part} {name!r}. If it is a plug-in's, set common.user_dir"
+            )
 
 
 def report_the_real_message(module: ModuleType) -> None:
