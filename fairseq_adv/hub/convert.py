@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import logging
 import platform
 import shlex
@@ -17,7 +16,7 @@ from fairseq_adv.data.class_rows import names_in, shown
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.hf_folder import read_config, read_weights, source_hashes
 from fairseq_adv.data.io import atomic_folder, sha256_of
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
+from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST
 from fairseq_adv.hub.model_config import (
     EPSILON,
     Sizes,
@@ -83,9 +82,13 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         bar.set_postfix_str("rename")
         converted = to_fairseq(weights, folder, sizes, vocabulary.rows)
         model_config = fairseq_model_config(config, sizes)
-        if converted.has_head:
-            _check_head(config, folder)
-        else:
+        if converted.has_head and config["hidden_act"] != "gelu":
+            raise DataError(
+                f"{folder / 'config.json'}: hidden_act is {config['hidden_act']!r}, but the masked-LM head "
+                "of transformers' RoBERTa always uses gelu, and fairseq's the encoder's activation. Train "
+                f"the folder as it is: --encoder {folder}"
+            )
+        if not converted.has_head:
             _add_fresh_head(converted, sizes, model_config["activation_fn"])
         bar.update()
         bar.set_postfix_str("write")
@@ -109,15 +112,6 @@ def _check_rows(vocabulary: Vocabulary, sizes: Sizes, folder: Path) -> None:
         raise DataError(
             f"{folder}: the padding token is row {pad_row} in the vocabulary, but pad_token_id in "
             f"config.json is {sizes.first_position - 1}. They must agree, since positions are counted from it"
-        )
-
-
-def _check_head(config: dict[str, Any], folder: Path) -> None:
-    if config["hidden_act"] != "gelu":
-        raise DataError(
-            f"{folder / 'config.json'}: hidden_act is {config['hidden_act']!r}, but the masked-LM head of "
-            "transformers' RoBERTa always uses gelu, and fairseq's the encoder's activation. Train the "
-            f"folder as it is: --encoder {folder}"
         )
 
 
@@ -179,21 +173,15 @@ def _write(
     (scratch / "dict.txt").write_bytes(vocabulary.dict_txt().encode("utf-8"))
     (scratch / "model_args.txt").write_bytes((shlex.join(flags) + "\n").encode("utf-8"))
     (scratch / "model.yaml").write_bytes(hydra_model(model_config).encode("utf-8"))
-    _check_with_fairseq(scratch / "dict.txt", converted.model, vocabulary, model_config)
     with open(scratch / "model.pt", "wb") as file:  # given a path, torch would hide why it can't write
         state = checkpoint_state(converted.model, model_config)
-        torch.save(_with_classifier(state, converted, classes), file)
+        if converted.classifier:  # for training/first_head.py
+            head = {CONVERTED_HEAD + name: tensor for name, tensor in converted.classifier.items()}
+            state["model"] = {**state["model"], **head}
+            state["extra_state"][CONVERTED_NAMES] = classes
+        torch.save(state, file)
     sha256 = {path.name: sha256_of(path) for path in sorted(scratch.iterdir())}
     (scratch / "conversion.json").write_bytes(write_json({**about, "sha256": sha256}))
-
-
-def _with_classifier(state: dict[str, Any], converted: Converted, classes: list[str]) -> dict[str, Any]:
-    """With the head for classes of texts, if there is one, for :mod:`fairseq_adv.training.first_head`."""
-    if converted.classifier:
-        head = {CONVERTED_HEAD + name: tensor for name, tensor in converted.classifier.items()}
-        state["model"] = {**state["model"], **head}
-        state["extra_state"][CONVERTED_NAMES] = classes
-    return state
 
 
 def _is_done(folder: Path, out: Path) -> bool:
@@ -279,28 +267,3 @@ def _add_fresh_head(converted: Converted, sizes: Sizes, activation: str) -> None
         converted.model[f"encoder.lm_head.{name}"] = (
             words if name == "weight" and sizes.tied else tensor.clone()
         )
-
-
-def _check_with_fairseq(
-    dict_txt: Path, model: dict[str, torch.Tensor], vocabulary: Vocabulary, model_config: dict[str, Any]
-) -> None:
-    """Reads the dictionary and loads the weights (strictly) with fairseq itself.
-
-    Raises:
-        RuntimeError: fairseq reads something different, which is a bug in the converter.
-    """
-    from fairseq.data import Dictionary
-    from fairseq.models import ARCH_MODEL_REGISTRY
-
-    dictionary = Dictionary.load(str(dict_txt))
-    dictionary.add_symbol(FAIRSEQ_MASK)
-    if tuple(dictionary.symbols[4:-1]) != vocabulary.symbols or len(dictionary) != len(vocabulary.rows):
-        raise RuntimeError("fairseq reads the written dict.txt differently; please report this vocabulary")
-
-    class _Task:
-        source_dictionary = dictionary
-
-    with torch.random.fork_rng(devices=[]):
-        model_class = ARCH_MODEL_REGISTRY[model_config["arch"]]
-        built = model_class.build_model(argparse.Namespace(**model_config), _Task())
-    built.load_state_dict(dict(model), strict=True)

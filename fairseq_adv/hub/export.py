@@ -9,24 +9,28 @@ from pathlib import Path
 from typing import Optional
 
 import torch
+from torch import Tensor
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import rows_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature
 from fairseq_adv.data.text.labelled_folder import class_names
+from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
 from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
-from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
-from fairseq_adv.hub.export_encoder import check_tokenizer, write_encoder
 from fairseq_adv.hub.export_tokenizer import ExportedTokenizer, exported_tokenizer
 from fairseq_adv.hub.model_config import hf_config, sizes_of_tensors
 from fairseq_adv.hub.tensors import to_hugging_face
 from fairseq_adv.hub.trained_checkpoint import (
+    CHOICES,
     CLASS_SUFFIX,
     CLASSES,
+    MASKED_LM,
+    REGRESSION,
     TAGS,
     Trained,
     TrainedState,
@@ -35,12 +39,14 @@ from fairseq_adv.hub.trained_checkpoint import (
 )
 from fairseq_adv.hub.vocabulary import write_json
 from fairseq_adv.hub.vocabulary_check import EMBEDDINGS
+from fairseq_adv.models import transformers_models
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
 FORMAT = 2
 TEMPERATURE = "fairseq_adv_temperature"
 """The entry of config.json by which logits are divided for calibrated probabilities."""
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_HF_PREFIX = "hf."  # of an encoder's tensors in a checkpoint
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,8 @@ def export_checkpoint(
         precision: of the weights, ``fp32`` or ``bf16``; None: as in the checkpoint.
 
     Raises:
-        DataError: the checkpoint can't be exported, has no tokenizer, or ``out`` contains something else; or
-            the precision is unknown.
+        DataError: the checkpoint can't be exported, has no tokenizer, or ``out`` contains something else.
     """
-    if precision is not None and precision not in DTYPES:
-        raise DataError(f"--precision {precision}: pass one of {', '.join(DTYPES)}")
     state = read_trained(checkpoint, averaged)
     trained = trained_for(state)
     named = state.task.get("tokenizer_dir")
@@ -99,16 +102,16 @@ def export_checkpoint(
     if finished(out, made_from, overwrite):
         return Exported(True, result.model, result.classes)
     card = model_card(state, trained, classes, out.name, temperature).encode("utf-8")
-    dtype = None if precision is None else DTYPES[precision]
+    dtype = None if precision is None else _DTYPES[precision]
     words = len(tokenizer.dictionary.symbols) + (FAIRSEQ_MASK not in tokenizer.dictionary.symbols)
     if trained.is_of_transformers:
-        check_tokenizer(state, tokenizer)
+        _check_tokenizer(state, tokenizer)
     else:
         words = int(state.tensors.get(EMBEDDINGS[0], torch.zeros(0)).shape[0])
     exported = exported_tokenizer(tokenizer, trained, words)
     with workspace(out, made_from) as folder:
         if trained.is_of_transformers:
-            write_encoder(folder, state, trained, classes, dtype)
+            _write_encoder(folder, state, trained, classes, dtype)
         else:
             _write_fairseqs(folder, state, trained, exported, classes, dtype)
         if temperature != 1:
@@ -140,6 +143,63 @@ def _write_fairseqs(
     (folder / "config.json").write_bytes(write_json(config))
     save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors makes it private
+
+
+def _check_tokenizer(state: TrainedState, tokenizer: TokenToIds) -> None:
+    """Raises DataError if a tokenizer has other numbers of words or special tokens than the encoder."""
+    description = transformers_models.described(state.model["hf_encoder"])
+    has = {"words": description["config"]["vocab_size"], "special": description["special"]}
+    if any(tokenizer.options.get(key) != value for key, value in has.items()):
+        raise DataError(
+            f"{tokenizer.folder}: not the tokenizer that {state.path} was trained with. Pass the folder of "
+            "its encoder as --tokenizer-dir"
+        )
+
+
+def _write_encoder(
+    folder: Path, state: TrainedState, trained: Trained, classes: list[str], dtype: Optional[torch.dtype]
+) -> None:
+    """config.json and model.safetensors of an encoder that was trained as it is: transformers' own class."""
+    description = transformers_models.described(state.model["hf_encoder"])
+    config = transformers_models.configuration(description, trained.model)
+    if names := trained.names_of_outputs(classes):
+        config.id2label = dict(enumerate(names))
+        config.label2id = {name: number for number, name in enumerate(names)}
+    if trained.kind == CHOICES:
+        config.num_labels = trained.outputs  # XLM's head has a layer of this size before the score
+    if trained.kind == REGRESSION:
+        config.problem_type = "regression"
+    head = CLASS_SUFFIX[trained.kind][len("For") :]
+    rows = torch.tensor(vocabulary_rows(config.vocab_size, description["special"]))
+    tensors = {
+        name[len(_HF_PREFIX) :]: tensor
+        for name, tensor in state.tensors.items()
+        if name.startswith(_HF_PREFIX)
+    }
+    transformers_models.check_size(description, tensors, str(state.path))
+    if odd := [name for name, tensor in tensors.items() if not bool(torch.isfinite(tensor).all())]:
+        raise DataError(f"{state.path}: {odd[0]} has values that are not finite")
+    model = transformers_models.build(config, head, None, str(state.path))
+    # Other heads know no words, but may have as many classes.
+    encoder = "" if trained.kind == MASKED_LM else f"{model.base_model_prefix}."
+    for name in tensors:
+        if name.startswith(encoder):
+            tensors[name] = _in_its_order(tensors[name], rows, config.vocab_size)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise DataError(f"{state.path}: not the weights of its configuration ({error!s:.300})") from error
+    transformers_models.save(model.to(dtype or tensors[next(iter(tensors))].dtype), folder)
+
+
+def _in_its_order(tensor: Tensor, rows: Tensor, words: int) -> Tensor:
+    """A vocabulary's weights in the encoder's order."""
+    if len(rows) not in tensor.shape:
+        return tensor
+    axis = tensor.shape.index(len(rows))
+    there = (rows >= 0).nonzero()[:, 0]
+    shape = [words if number == axis else size for number, size in enumerate(tensor.shape)]
+    return tensor.new_zeros(shape).index_copy(axis, rows[there], tensor.index_select(axis, there))
 
 
 def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -> list[str]:

@@ -12,11 +12,9 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.trained_checkpoint import (
-    CHOICES,
     CLASS_SUFFIX,
     MASKED_LM,
     REGRESSION,
-    SPANS,
     Trained,
     number,
 )
@@ -29,8 +27,6 @@ EPSILON = 1e-5
 """Of fairseq's layer norms, where it is fixed."""
 ACTIVATIONS = {"gelu": "gelu", "relu": "relu"}
 """Hugging Face's hidden_act -> fairseq's --activation-fn, if they are the same function."""
-MAX_LAYERS = 1000
-_LARGEST = 10_000_000  # for any size
 
 _FLAGS = (
     "arch",
@@ -71,18 +67,18 @@ def sizes_of(config: dict[str, Any], source: Path) -> Sizes:
         DataError: a size is missing or invalid, or the model has a feature that fairseq's RobertaModel lacks.
     """
 
-    def size(key: str, at_least: int = 1) -> int:
+    def size(key: str, least: int = 1, most: int = 10_000_000) -> int:
         value = config.get(key)
-        if not isinstance(value, int) or isinstance(value, bool) or not at_least <= value <= _LARGEST:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             raise DataError(
-                f"{source}: {key} is {value!r:.40}, expected a whole number from {at_least} to {_LARGEST}"
+                f"{source}: {key} is {value!r:.40}, expected a whole number from {least} to {most}"
             )
         return value
 
     first_position = size("pad_token_id", 0) + 1
     sizes = Sizes(
         vocabulary=size("vocab_size"),
-        layers=size("num_hidden_layers"),
+        layers=size("num_hidden_layers", most=1000),
         width=size("hidden_size"),
         inner_width=size("intermediate_size"),
         heads=size("num_attention_heads"),
@@ -92,8 +88,6 @@ def sizes_of(config: dict[str, Any], source: Path) -> Sizes:
         # True is transformers' default.
         tied=config.get("tie_word_embeddings") is not False,
     )
-    if sizes.layers > MAX_LAYERS:
-        raise DataError(f"{source}: num_hidden_layers {sizes.layers}; at most {MAX_LAYERS} are supported")
     if sizes.width % sizes.heads:
         raise DataError(
             f"{source}: hidden_size {sizes.width} is not a multiple of num_attention_heads {sizes.heads}"
@@ -243,8 +237,7 @@ def hf_config(
     }
     if trained.kind == REGRESSION:
         config["problem_type"] = "regression"
-    if trained.outputs and trained.kind not in (CHOICES, SPANS):
-        names_of = list(classes) or [f"LABEL_{number}" for number in range(trained.outputs)]
+    if names_of := trained.names_of_outputs(classes):
         config["id2label"] = {str(number): name for number, name in enumerate(names_of)}
         config["label2id"] = {name: number for number, name in enumerate(names_of)}
     return config

@@ -172,6 +172,12 @@ class Trained:
         """Whether the model is one of transformers' own."""
         return bool(self.model["_name"] == HF_ENCODER)
 
+    def names_of_outputs(self, classes: Sequence[str]) -> list[str]:
+        """For config.json: the class names, or transformers' own; empty where it names none."""
+        if self.kind in (CHOICES, SPANS):
+            return []
+        return list(classes) or [f"LABEL_{number}" for number in range(self.outputs)]
+
 
 def trained_for(state: TrainedState) -> Trained:
     """Determines what a checkpoint was trained for."""
@@ -187,40 +193,36 @@ def trained_for(state: TrainedState) -> Trained:
     regression = state.task.get("regression_target") or state.criterion.get("regression_target")
     if kind == CLASSES and regression:
         kind = REGRESSION
-    if _arch(state) == HF_ENCODER:
-        return _trained_encoder(state, kind)
-    model = _model_options(state)
-    _check_options(state, model, _NEEDED)
-    head, outputs = None, 0
-    if kind != MASKED_LM:
-        if kind not in AT_TOKENS:
-            _check_options(state, model, _NEEDED_OF_HEADS)
-        head, outputs = _head(state)
-    if kind == CHOICES and outputs != 1:
-        raise DataError(f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice needs one")
+    name, head = state.model.get("_name") or state.model.get("arch"), None
+    if name == HF_ENCODER:
+        model, outputs = {**state.model, "_name": name}, _outputs_of_encoder(state, kind)
+    else:
+        model, outputs = _model_options(state, name), 0
+        _check_options(state, model, _NEEDED)
+        if kind != MASKED_LM:
+            if kind not in AT_TOKENS:
+                _check_options(state, model, _NEEDED_OF_HEADS)
+            head, outputs = _head(state)
+        if kind == CHOICES and outputs != 1:
+            raise DataError(
+                f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice needs one"
+            )
     init, separator = _tokens(state) if kind in (CLASSES, REGRESSION) else (0, 2 if kind == SPANS else None)
     return Trained(kind, head, outputs, model, init, separator, _longest(state))
 
 
-def _arch(state: TrainedState) -> Any:
-    return state.model.get("_name") or state.model.get("arch")
-
-
-def _trained_encoder(state: TrainedState, kind: str) -> Trained:
-    """What a model of transformers was trained for; its class is that of the task."""
+def _outputs_of_encoder(state: TrainedState, kind: str) -> int:
+    """Of a model of transformers, whose class is that of the task."""
     classes = state.task.get("num_classes") if kind == CLASSES else len(state.task.get("class_names") or ())
     outputs = {CLASSES: classes, REGRESSION: 1, CHOICES: 1, TAGS: classes, SPANS: 2, MASKED_LM: 0}[kind]
-    model = {**state.model, "_name": HF_ENCODER}
-    if type(outputs) is not int or not isinstance(model.get("hf_encoder"), str):
+    if type(outputs) is not int or not isinstance(state.model.get("hf_encoder"), str):
         raise DataError(f"{state.path}: not a checkpoint of --arch {HF_ENCODER}")
-    init, separator = _tokens(state) if kind in (CLASSES, REGRESSION) else (0, 2 if kind == SPANS else None)
-    return Trained(kind, None, outputs, model, init, separator, _longest(state))
+    return outputs
 
 
-def _model_options(state: TrainedState) -> dict[str, Any]:
+def _model_options(state: TrainedState, name: Any) -> dict[str, Any]:
     from fairseq.models import ARCH_CONFIG_REGISTRY
 
-    name = _arch(state)
     if name not in _ARCHITECTURES:
         raise DataError(
             f"{state.path}: its model is {name!r}; only these architectures can be exported: "

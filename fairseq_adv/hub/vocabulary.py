@@ -61,7 +61,10 @@ def byte_level_vocabulary(folder: Path) -> Vocabulary:
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         source = folder / "vocab.json"
         ranks: dict[str, Any] = json_object(source)
-        merges = _merges_of_lines(folder / "merges.txt")
+        path = folder / "merges.txt"
+        lines = list(enumerate(text_lines(path), 1))
+        lines = lines[1:] if lines and lines[0][1].startswith("#version") else lines
+        merges = [_merge(line, f"{path}:{number}") for number, line in lines if line]
     elif fast:
         source = folder / "tokenizer.json"
         ranks = dict(fast["model"]["vocab"])
@@ -94,12 +97,6 @@ def gpt2_numbers(merges: list[tuple[str, str]]) -> dict[str, int]:
     for token in [*bytes_to_unicode().values(), *(left + right for left, right in merges), END_OF_TEXT]:
         numbers.setdefault(token, len(numbers))
     return numbers
-
-
-def _merges_of_lines(path: Path) -> list[tuple[str, str]]:
-    lines = text_lines(path)
-    start = 1 if lines and lines[0].startswith("#version") else 0
-    return [_merge(line, f"{path}:{number}") for number, line in enumerate(lines[start:], start + 1) if line]
 
 
 def _merge(entry: Any, place: str) -> tuple[str, str]:
@@ -140,9 +137,6 @@ def _order_for_fairseq(
         words: token -> its number, its word in ``dict.txt``; a token without one is its own word.
     """
     row_of = {token: row for row, token in enumerate(tokens)}
-    if len(row_of) != len(tokens):
-        twice = next(token for row, token in enumerate(tokens) if row_of[token] != row)
-        raise DataError(f"{source}: token {twice!r} is in rows {tokens.index(twice)} and {row_of[twice]}")
     for symbol, token in specials.items():
         if token not in row_of:
             raise DataError(
@@ -182,7 +176,9 @@ def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], 
         ranks: token -> row.
         fast: the contents of ``tokenizer.json``, or empty.
     """
-    added = _added(folder, fast)
+    added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
+    if (folder / "added_tokens.json").is_file():
+        added.update(json_object(folder / "added_tokens.json"))
     _check_added(folder, fast, added)
     vocabulary = {**added, **ranks}
     by_row = {row: token for token, row in vocabulary.items()}
@@ -193,14 +189,6 @@ def _tokens_in_order(folder: Path, ranks: dict[str, Any], fast: dict[str, Any], 
     return [by_row[row] for row in range(len(by_row))]
 
 
-def _added(folder: Path, fast: dict[str, Any]) -> dict[str, Any]:
-    """The tokens that were added after training -> their rows."""
-    added = {str(token["content"]): int(token["id"]) for token in fast.get("added_tokens", [])}
-    if (folder / "added_tokens.json").is_file():
-        added.update(json_object(folder / "added_tokens.json"))
-    return added
-
-
 # ---- refusals of a tokenizer that gives other tokens than fairseq's of its vocabulary
 
 
@@ -208,11 +196,6 @@ def _read_fast_tokenizer(folder: Path) -> dict[str, Any]:
     """``tokenizer.json`` of the folder if it is a BPE, else an empty dict."""
     path = folder / "tokenizer.json"
     fast = json_object(path) if path.is_file() else {}
-    for name in ("model", "normalizer", "pre_tokenizer"):
-        if not isinstance(fast.get(name), (dict, type(None))):
-            raise DataError(
-                f"{path}: {name} is not in transformers' format (an object). Download the file again."
-            )
     return fast if (fast.get("model") or {}).get("type") == "BPE" else {}
 
 

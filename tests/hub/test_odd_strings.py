@@ -15,9 +15,8 @@ from odd_strings import SPECIAL, odd_strings
 from support import slow
 
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer, is_settled
-from fairseq_adv.data.tokenizers.offsets import encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, encode_aligned
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.hub.export_tokenizer import exported_tokenizer
 from fairseq_adv.hub.trained_checkpoint import CLASSES, MASKED_LM, Trained
