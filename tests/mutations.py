@@ -187,7 +187,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "-(-step * max_epoch // len(rates)) + 1", "step * max_epoch // len(rates) + 1",
      "tests/data/corpus/test_mask_schedule.py::test_the_rate_of_every_epoch",
      "the steps of the masking rate begin an epoch too early"),
-    ("fairseq_adv/data/text/segments.py", "np.append(ids[: room - 1], eos)", "ids[:room]",
+    ("fairseq_adv/data/choices/ranking_dataset.py", "np.append(ids[: room - 1], eos)", "ids[:room]",
      "tests/data/choices/test_ranking_dataset.py::test_the_documents_alone_are_cut",
      "a document that is cut loses its </s>"),
     ("fairseq_adv/data/choices/ranking_dataset.py",

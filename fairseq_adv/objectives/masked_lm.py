@@ -20,7 +20,7 @@ from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
-from fairseq_adv.data.corpus.check_shards import check_rows, check_shards
+from fairseq_adv.data.corpus.shard import check_rows, check_shards
 from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_masked_lm_head

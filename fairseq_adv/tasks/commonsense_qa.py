@@ -10,7 +10,7 @@ from typing import Tuple
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.data.choices.recognise import first_row
+from fairseq_adv.data.tables.split_files import first_row
 from fairseq_adv.tasks.choices_record import CHOICES, choices_card
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoiceTask
 from fairseq_adv.tasks.task_record import describe_task

@@ -16,9 +16,9 @@ from torch import nn
 
 from fairseq_adv.data.choices.question_layouts import find_split, has_split, read_split
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.data.choices.ranking_dataset import RankingDataset
+from fairseq_adv.data.choices.ranking_dataset import RankingDataset, SegmentTable
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.segments import IntArray, SegmentTable
+from fairseq_adv.data.text.rows_dataset import IntArray
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.tasks.choices_record import CHOICES
 from fairseq_adv.tasks.task_record import describe_task

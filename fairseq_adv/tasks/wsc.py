@@ -19,9 +19,8 @@ from fairseq.tasks import register_task
 from omegaconf import MISSING
 
 from fairseq_adv.data.choices.question_layouts import find_split
-from fairseq_adv.data.choices.recognise import first_row
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.split_files import find_split_file
+from fairseq_adv.data.tables.split_files import find_split_file, first_row
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.data.wsc.noun_phrases import with_candidates
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc

@@ -14,7 +14,7 @@ from support import CommandMain, write_task
 
 import fairseq_adv.registration  # noqa: F401
 from fairseq_adv.cli.train_folders import model_args, read_symbols
-from fairseq_adv.data.corpus.check_shards import _words
+from fairseq_adv.data.corpus.shard import _words
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.run_metrics import read_metrics

@@ -24,8 +24,8 @@ from torch import nn
 from fairseq_adv.cli.train_folders import hugging_face_args
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
-from fairseq_adv.data.tokenizers.offsets import encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
+from fairseq_adv.data.tokenizers.text_to_ids import encode_aligned
 from fairseq_adv.models import transformers_models
 from fairseq_adv.models.hf_encoder import HFEncoderModel
 from fairseq_adv.perturbation import find_layers, find_token_embedding

@@ -11,13 +11,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
 from fairseq_adv.data.checked_json import json_lines, json_object, require_field, text_of
 from fairseq_adv.data.choices.questions import Choice, Question, question_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.split_files import is_split, only_file, split_files
+from fairseq_adv.data.tables.split_files import first_row, is_split, only_file, split_files
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, read_table
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,15 @@ def is_swag(path: Path) -> bool:
 def is_regents(path: Path) -> bool:
     """Whether a csv has the columns of AI2's exam questions."""
     return _REGENTS[0] in next(read_table(path))[1]
+
+
+def has_questions(folder: Path) -> bool:
+    """Whether a folder has a jsonl, SWAG's or AI2's csv, or RACE's articles to train on."""
+    if first_row(folder) or (folder / "train").is_dir():
+        return True
+    with suppress(DataError):  # not a table
+        return any(is_swag(path) or is_regents(path) for path in split_files(folder, "train", (".csv",)))
+    return False
 
 
 def has_split(data: Path, split: str) -> bool:

@@ -1,14 +1,18 @@
-"""The files of a split of a shard: writes rows in fairseq's format, and checks whether they are complete."""
+"""The files of a shard: writes rows in fairseq's format, and checks whether they are complete.
+
+Before training starts, all shards are checked: fairseq opens each only when its epoch starts.
+"""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, fields
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Iterator, List
 
 import numpy as np
+from fairseq import utils
 from fairseq.data.indexed_dataset import best_fitting_int_dtype
 
 from fairseq_adv.data.checked_json import COUNT, checked_object
@@ -16,8 +20,10 @@ from fairseq_adv.data.corpus.cuts import LINE
 from fairseq_adv.data.corpus.reader import Reading
 from fairseq_adv.data.corpus.word_cache import WordCache
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import decoded
-from fairseq_adv.data.text.indexed import IndexedWriter, read_index
+from fairseq_adv.data.io import decoded, whole
+from fairseq_adv.data.text.indexed import IndexedWriter, check_indexed, parts_of, read_index
+
+AGAIN = "Make it again with fairseq-adv corpus; its --check checks the whole corpus."
 
 
 @dataclass
@@ -89,3 +95,75 @@ def faults(folder: Path, split: str, vocabulary_size: int) -> List[str]:
     if path.with_suffix(".bin").stat().st_size != counts.tokens * itemsize:
         return [f"{path.with_suffix('.bin')}: does not have the {counts.tokens} tokens that were written"]
     return []
+
+
+# ---- before training
+
+
+def check_shards(data: str, split: str) -> None:
+    """Checks that every shard has the complete split and the same dictionary as the first.
+
+    It reads only headers, file sizes and dictionaries, which takes milliseconds per shard.
+
+    Args:
+        data: the task's data argument: folders joined by colons.
+        split: ``SPLIT.bin`` and ``SPLIT.idx`` in every folder.
+    """
+    if "://" in data:
+        return  # not on a local disk: fairseq's PathManager fetches it
+    folders = [Path(part) for part in utils.split_paths(data)]
+    for number, folder in enumerate(folders, start=1):
+        place = f"shard {number} of {len(folders)} in the data argument"
+        if not folder.is_dir():
+            raise DataError(f"{folder}: no such folder ({place}). Correct the path, or leave it out.")
+        check_split(folder / split)
+    words = _words(folders[0] / "dict.txt")
+    for folder in folders[1:]:
+        if (folder / "dict.txt").is_file():
+            _compare(folders[0] / "dict.txt", words, folder / "dict.txt")
+
+
+def check_split(prefix: Path) -> None:
+    """Checks that ``PREFIX.bin`` is as long as ``PREFIX.idx`` says it is."""
+    for path in parts_of(prefix, combine=False):
+        if not read_index(path, AGAIN).rows:
+            raise DataError(
+                f"{prefix}.bin: is empty. Leave it out, or make the corpus again with fewer shards."
+            )
+
+
+def check_rows(data: str, split: str, epoch: int, words: int, combine: bool) -> None:
+    """Checks every row of a split of the shard that belongs to an epoch, when it is opened.
+
+    Args:
+        data: the task's data argument: folders joined by colons.
+        epoch: counted from 1; each reads the next shard, as in fairseq's ``masked_lm``.
+        words: the size of the dictionary.
+        combine: check ``SPLIT1``, ``SPLIT2``, … too.
+    """
+    if "://" in data:
+        return
+    shards = utils.split_paths(data)
+    for path in parts_of(Path(shards[(epoch - 1) % len(shards)], split), combine):
+        check_indexed(path, words, AGAIN)
+
+
+def _words(path: Path) -> list[bytes]:
+    """The words of a dict.txt in order; ids don't depend on the counts."""
+    if not path.is_file():
+        raise DataError(f"{path}: no such file; fairseq reads the dictionary from the first folder. {AGAIN}")
+    return [line.rsplit(b" ", 1)[0] for line in whole(path).splitlines()]
+
+
+def _compare(first_path: Path, first: list[bytes], path: Path) -> None:
+    for line, (ours, theirs) in enumerate(zip_longest(_words(path), first), start=1):
+        if ours != theirs:
+            raise DataError(
+                f"{path}:{line}: {_shown(ours)}, but {_shown(theirs)} in {first_path}. The shards were made "
+                f"with different dictionaries, so their word ids differ. Make {path.parent} again with the "
+                "dict.txt of the first: fairseq-adv corpus … --srcdict"
+            )
+
+
+def _shown(word: bytes | None) -> str:
+    return "no such line" if word is None else repr(word.decode("utf-8", errors="replace"))

@@ -17,10 +17,8 @@ from fairseq.data import data_utils
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.spans.squad import SpanQuestion, Squad
-from fairseq_adv.data.text.rows_dataset import RowsDataset
-from fairseq_adv.data.text.segments import IntArray
-from fairseq_adv.data.tokenizers.offsets import AlignedTexts, covering, encode_aligned
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.text.rows_dataset import IntArray, RowsDataset
+from fairseq_adv.data.tokenizers.text_to_ids import AlignedTexts, TokenToIds, covering, encode_aligned
 
 SPECIALS = 4  # <s> before the question, </s></s> after it, </s> at the end
 

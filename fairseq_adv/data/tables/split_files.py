@@ -6,9 +6,11 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
+from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.errors import DataError
 
 SPLITS = ("train", "valid", "test")
@@ -59,6 +61,13 @@ def split_files(folder: Path, split: str, endings: Sequence[str]) -> list[Path]:
 def find_split_file(folder: Path, split: str, endings: Sequence[str]) -> Path:
     """The only one of :func:`split_files`."""
     return only_file(split_files(folder, split, endings), folder, split, endings)
+
+
+def first_row(folder: Path, split: str = "train") -> dict[str, Any]:
+    """The first row of a split's jsonl; empty if there is none."""
+    with suppress(DataError):  # no such file, several, or not of JSON objects
+        return next((row for _, row in json_lines(find_split_file(folder, split, (".jsonl",)))), {})
+    return {}
 
 
 def only_file(

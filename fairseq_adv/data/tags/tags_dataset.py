@@ -10,10 +10,8 @@ import torch
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tags.columns import TaggedSentence
-from fairseq_adv.data.text.rows_dataset import RowsDataset
-from fairseq_adv.data.text.segments import IntArray
-from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
-from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds
+from fairseq_adv.data.text.rows_dataset import IntArray, RowsDataset
+from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds, covering, encode_aligned
 
 UNKNOWN = -1  # the target of a word whose tag is unknown
 

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset, data_utils
 from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.segments import IntArray
 
+IntArray = npt.NDArray[np.int64]
 # Mini-batches per pool, and the minimum number of pools per epoch, as in transformers' LengthGroupedSampler.
 POOL, LEAST_POOLS = 50, 4
 

@@ -48,7 +48,7 @@ class HFTokenizer(TokenToIds):
 
     def __init__(self, folder: Path) -> None:
         self.engine = load_engine(folder)
-        options = _vocabulary(folder)
+        options = _vocabulary(folder, self.engine)
         words, special = options["words"], options["special"]
         dictionary = Dictionary()
         for row in vocabulary_rows(words, special)[len(FAIRSEQ_FIRST) : -1]:
@@ -121,7 +121,7 @@ def _piece_reader(engine: Any) -> Any:
     return lambda token: Piece(token[token.startswith("▁") :], token.startswith("▁"))
 
 
-def _vocabulary(folder: Path) -> dict[str, Any]:
+def _vocabulary(folder: Path, engine: Any) -> dict[str, Any]:
     """The tokenizer's options: the number of words, the special ids, and the separators of a pair."""
     path = folder / HF_VOCABULARY
     if path.is_file():
@@ -133,7 +133,9 @@ def _vocabulary(folder: Path) -> dict[str, Any]:
         return options
     words = json_object(folder / "config.json").get("vocab_size")
     check_words(words, str(folder / "config.json"))
-    return {"words": words, "special": special_ids(folder), "separators": separators(folder)}
+    with library_errors(folder / "tokenizer.json"):
+        separators = len(engine.encode("", "").ids) - 2  # between two texts: 1 as in BERT, or 2 as in RoBERTa
+    return {"words": words, "special": special_ids(folder), "separators": separators}
 
 
 def check_words(words: Any, where: str) -> None:
@@ -223,13 +225,6 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
             "pad_token to tokenizer_config.json"
         )
     return named
-
-
-def separators(folder: Path) -> int:
-    """How many tokens the tokenizer puts between two texts: 1 as in BERT, or 2 as in RoBERTa."""
-    engine = load_engine(folder)
-    with library_errors(folder / "tokenizer.json"):
-        return len(engine.encode("", "").ids) - 2
 
 
 def _named(folder: Path, engine: Any, symbol: str) -> Optional[int]:

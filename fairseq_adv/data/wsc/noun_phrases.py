@@ -75,19 +75,12 @@ def _words(text: str) -> str:
 def load_pipeline(model: str = MODEL) -> Any:
     """The spaCy pipeline of this name (an installed package, or a folder)."""
     try:
-        spacy = importlib.import_module("spacy")
-    except ImportError as error:
-        raise DataError(
-            f"finding noun phrases needs spaCy, which can't be imported ({error}). "
-            f"Run pip install 'fairseq_adv[wsc]', then python -m spacy download {model}. {_ELSEWHERE}"
-        ) from error
-    try:
-        return spacy.load(model)
+        return importlib.import_module("spacy").load(model)
     except (OSError, ImportError) as error:  # spaCy raises OSError for an unknown model
         reason = str(error).splitlines()[0]
         raise DataError(
-            f"spaCy's model {model!r} can't be loaded ({reason}). Run python -m spacy download {model} "
-            f"(if spaCy is missing too: pip install 'fairseq_adv[wsc]'). {_ELSEWHERE}"
+            f"finding noun phrases needs spaCy and its model {model!r}, which can't be loaded ({reason}). "
+            f"Run pip install 'fairseq_adv[wsc]', then python -m spacy download {model}. {_ELSEWHERE}"
         ) from error
 
 

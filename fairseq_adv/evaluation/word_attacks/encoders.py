@@ -17,9 +17,8 @@ from torch import Tensor
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import is_hugging_face
-from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, tokenizer_for_encoder
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, covering, encode_aligned
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.text_predictor import encoded
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error

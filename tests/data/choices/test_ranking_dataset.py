@@ -9,9 +9,8 @@ import pytest
 from support import word_of, write_encoder
 
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.data.choices.ranking_dataset import RankingDataset, epoch_indices
+from fairseq_adv.data.choices.ranking_dataset import RankingDataset, SegmentTable, epoch_indices
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.segments import SegmentTable
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 

@@ -13,9 +13,8 @@ from support import write_encoder
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
-from fairseq_adv.data.tokenizers.offsets import covering, encode_aligned
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, covering, encode_aligned
 
 TEXTS = [
     "In the 1990s, Beyonc\u00e9's na\u00efve caf\u00e9 cost \u20ac24\u201310!",

@@ -9,8 +9,7 @@ import pytest
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.wsc.superglue import PronounExample, read_wsc
-from fairseq_adv.data.wsc.wnli import examples_from_wnli, match_wnli, read_wnli
-from fairseq_adv.data.wsc.wnli_alignment import bare, words_of
+from fairseq_adv.data.wsc.wnli import bare, examples_from_wnli, match_wnli, read_wnli, words_of
 
 
 def tsv(tmp_path: Path, *pairs: tuple[str, str]) -> Path:
