@@ -71,6 +71,7 @@ _SAFE = {
 }
 SAFE_MODULES = tuple(f"fairseq.{kind}.{name}" for kind, names in _SAFE.items() for name in names.split())
 
+_MOST = 1_000_000  # values in a checkpoint, tensors counted as one
 _SCALARS = (type(None), bool, int, float, str)
 _DATA = (bytes, torch.Size, torch.dtype, torch.device)  # not in a configuration
 _DICTS: tuple[type[dict[Any, Any]], ...] = (dict, collections.OrderedDict, collections.defaultdict)
@@ -105,11 +106,14 @@ class _Walk:
     """One pass through a checkpoint's contents."""
 
     def __init__(self) -> None:
+        self.left = _MOST
         self.objects = built_objects()
 
     def value(self, value: Any, where: str, is_option: bool = False) -> Any:
         """What stands for a value: itself, or what omegaconf wrapped."""
-        kind = type(value)
+        kind, self.left = type(value), self.left - 1
+        if self.left < 0:  # lists that share their parts may be any number
+            raise Refused(f"{where:.100} and what is before it are more than {_MOST} values")
         if kind in _SCALARS:
             if is_option and kind is str and "${" in value:
                 raise Refused(f"{where} is {value!r:.60}: it refers to another value, to be looked up")

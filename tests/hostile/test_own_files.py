@@ -36,7 +36,6 @@ READERS: list[tuple[str, Callable[[Path], object]]] = [
     ("merges.txt", text_lines),
     ("vocab.bpe", lambda path: Gpt2Engine(path.with_name("encoder.json"), path)),
     ("spiece.model", lambda path: SentencePieceTokenizer(path, path.with_name("dict.txt"))),
-    ("tokenizer.json", lambda path: load_engine(path.parent)),
 ]
 
 
