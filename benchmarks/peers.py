@@ -7,9 +7,9 @@
   alum_vat      K = 1, and smart with its moving average, against standard and against fairseq's own
 
 A side whose name ends in -amp computes in mixed precision, with weights in fp32: ours with --amp,
-transformers in torch's autocast; bf16 on a CPU, fp16 with a loss scale on a GPU. -compile adds --compile.
---precision bf16: both have weights in bf16, ours fairseq's fp32 copy of them besides; fp16: weights in fp16
-and that copy, transformers in autocast.
+transformers in torch's autocast; bf16 on a CPU, fp16 with a loss scale on a GPU. -compile adds --compile,
+-graphs --cuda-graphs (a GPU). --precision bf16: both have weights in bf16, ours fairseq's fp32 copy of them
+besides; fp16: weights in fp16 and that copy, transformers in autocast.
 
 Our sides use --task text_classification (batches of similar length, last layer for <s> only) and --optimizer
 torch_adamw; the others use what their users do. Whole updates with the optimizer step, dropout 0.1, random
@@ -39,6 +39,7 @@ from peers_sides import (
     AMP,
     COMPILED,
     FAIRSEQ,
+    GRAPHED,
     HUGGING_FACE,
     LAYOUT,
     MIXED,
@@ -59,6 +60,8 @@ BOUNDS = [
     ("freelb-amp", "hf-eager", 0.28), ("freelb-amp", "hf-sdpa", 0.28),
     ("freelb-amp", "hf-eager-amp", 0.50), ("freelb-amp", "hf-sdpa-amp", 0.50),
     ("freelb-amp", "freelb", None), ("freelb-compile", "freelb", None),
+    ("freelb-graphs", "freelb", None), ("standard-graphs", "standard", None),
+    ("alum_vat-graphs", "alum_vat", None),
     ("freelb-amp-compile", "freelb-amp", None), ("standard-amp-compile", "standard-amp", None),
     ("standard-amp", "standard", None), ("standard-amp", "fairseq", 0.28),
     ("alum_vat", "standard", 2.4), ("alum_vat", "fairseq", None),
@@ -73,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     add("--encoder", type=Path, help="folder with dict.txt and the tokenizer's files; not for random:TOKENS")
     add("--model", choices=MODELS, default="minilm", help="size of the encoder")
     add("--precision", choices=("fp32", "fp16", "bf16"), default="fp32", help="fp16 needs a GPU")
-    names = [*FAIRSEQ, *HUGGING_FACE, *MIXED, *COMPILED]
+    names = [*FAIRSEQ, *HUGGING_FACE, *MIXED, *COMPILED, *GRAPHED]
     add("--sides", nargs="+", choices=names, default=[*FAIRSEQ, *HUGGING_FACE])
     add("--sentences", type=count, default=32, help="sentences, or pairs, in a mini-batch")
     add("--rows", type=count, default=6400, help="use the first rows of the data")

@@ -6,7 +6,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,11 @@ FAIRSEQ = {
     "fairseq": [*THEIRS, "--criterion", "sentence_prediction"],
 }
 HUGGING_FACE = {"hf-eager": "eager", "hf-sdpa": "sdpa"}
-AMP, COMPILE = "-amp", "-compile"  # end the name of a side in mixed precision, and with compiled layers
+# End the name of a side in mixed precision, with compiled layers, and with CUDA graphs.
+AMP, COMPILE, GRAPHS = "-amp", "-compile", "-graphs"
 MIXED = [f"{name}{AMP}" for name in ("freelb", "standard", "alum_vat", "smart", *HUGGING_FACE)]
 COMPILED = [f"{name}{COMPILE}" for name in ("freelb", f"freelb{AMP}", f"standard{AMP}")]
+GRAPHED = [f"{name}{GRAPHS}" for name in ("freelb", "standard", "alum_vat")]
 
 
 @dataclass
@@ -42,7 +44,8 @@ class Side:
     Attributes:
         clock: returns seconds once all work is done; by default the CPU seconds of this process.
         resident: bytes on the GPU between updates: weights, gradients, the optimizer's state.
-        peak: most bytes on the GPU, without those of other sides.
+        peak: most bytes on the GPU, without those of other sides, and of what CUDA graphs share.
+        sightings: how often a shape is seen before turns are timed: the second time it is captured.
     """
 
     batches: list[list[int]]
@@ -52,6 +55,7 @@ class Side:
     clock: Callable[[], float] = time.process_time
     resident: int = 0
     peak: int = 0
+    sightings: int = 1
 
     def first_update(self, before: int) -> None:
         """Makes an update, to find the resident memory; ``before``: bytes on the GPU without this side."""
@@ -59,13 +63,15 @@ class Side:
         self.resident = allocated(self.on_gpu) - before
 
     def warm_up(self) -> None:
-        """On a GPU, makes an update for each length: kernels for a shape are chosen and loaded when it first
+        """On a GPU, makes an update for each shape: kernels for a shape are chosen and loaded when it first
         comes, which takes longer than the update.
         """
         if self.on_gpu:
-            of_a_length = {int(self.lengths[batch].max()): batch for batch in self.batches}
-            for batch in of_a_length.values():
-                self.update(batch)
+            sizes = [(len(batch), self.lengths[batch]) for batch in self.batches]
+            shapes = [(rows, int(one.max()), int(one.min()) == int(one.max())) for rows, one in sizes]
+            for batch in dict(zip(shapes, self.batches)).values():
+                for _ in range(self.sightings):
+                    self.update(batch)
 
     def sentences_and_seconds(self, updates: int, turn: int) -> tuple[int, float]:
         """Makes a turn's updates, with one mini-batch from each part of the epoch, a different one each turn.
@@ -117,6 +123,7 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
     words = [*FAIRSEQ[plain_name(name)], *LAYOUT, *DROPOUT, *encoder_words(options)]
     words += ["--amp"] if AMP in name else []
     words += ["--compile"] if name.endswith(COMPILE) else []
+    words += ["--cuda-graphs"] if name.endswith(GRAPHS) else []
     half = options.precision
     unused, rows = folder / "unused", options.sentences
     trainer = build_trainer(str(folder), words, unused, rows, half == "fp16", half == "bf16")
@@ -129,12 +136,13 @@ def fairseq_side(name: str, options: argparse.Namespace, folder: Path) -> Side:
 
     lengths = nested_lengths(data)
     batches = [list(batch) for batch in trainer.get_train_iterator(1, load_dataset=False).frozen_batches]
-    return _side(batches, update, lengths, bool(trainer.cuda))
+    side = _side(batches, update, lengths, bool(trainer.cuda))
+    return replace(side, sightings=2 if name.endswith(GRAPHS) else 1)
 
 
 def plain_name(name: str) -> str:
-    """The side's name without :data:`AMP` and :data:`COMPILE`."""
-    return name.replace(COMPILE, "").replace(AMP, "")
+    """The side's name without :data:`AMP`, :data:`COMPILE` and :data:`GRAPHS`."""
+    return name.replace(COMPILE, "").replace(AMP, "").replace(GRAPHS, "")
 
 
 def _side(batches: list[list[int]], update: Any, lengths: Any, on_gpu: bool) -> Side:

@@ -105,6 +105,7 @@ class ALUMCriterion(Method):
     small_encoder_lr = "2e-4"
     dropout_option = "vat_share_dropout"
     freezes_parameters = True
+    has_graphs = True
     # A divergence at the paper's epsilon is of the order of 1e-9.
     logs: tuple[Logged, ...] = (
         Logged("task_loss", per="sample_size", in_bits=True, digits=3, always=True),
@@ -175,9 +176,13 @@ class ALUMCriterion(Method):
             divergences.append(divergence)
         delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
         measured = ascent_log(delta, gradient, usable, divergences)
-        if (batch.update + 1) % max(cfg.log_interval, 1) == 0:
+        if not self.is_repeatable(batch):
             measured.update(dropout_log(batch, passes, partial(self._divergence, clean, sample=batch.sample)))
         return usable, measured
+
+    def is_repeatable(self, batch: MiniBatch) -> bool:
+        """Not one whose log is written: it has a pass more."""
+        return (batch.update + 1) % max(self.cfg.log_interval, 1) != 0
 
     def check_before_training(self, model: nn.Module) -> None:
         warn_of_rounding(

@@ -32,6 +32,7 @@ class FreeLBCriterion(CleanWeightMethod):
 
     cfg: FreeLBConfig
     has_single_backward = False
+    has_graphs = True
     suggested_options = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
     small_encoder_lr = "1e-4"
 

@@ -21,12 +21,13 @@ from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_l
 from fairseq_adv.criterions.method_options import MethodConfig, check_options, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
+from fairseq_adv.criterions.step_graphs import StepGraphs
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.mixed_precision import fast_products
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.parallel import workers
-from fairseq_adv.perturbation import DropoutReplay, Passes, Perturbation
+from fairseq_adv.perturbation import Passes, Perturbation
 
 logger = logging.getLogger(__name__)
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
@@ -57,6 +58,7 @@ class Method(FairseqCriterion):
             :meth:`MiniBatch.descend`.
         makes_one_pass: whether the model reads a mini-batch once, in a ``step`` of the method's own.
         freezes_parameters: whether some passes compute the gradient of delta only.
+        has_graphs: whether ``--cuda-graphs`` captures the method's step; not inherited.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
         first_losses: the losses of the run's first update in nats, also after a restart.
 
@@ -76,6 +78,7 @@ class Method(FairseqCriterion):
     has_single_backward = True
     makes_one_pass = False
     freezes_parameters = False
+    has_graphs = False
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         own = {field.name for field in fields(MethodConfig)} | self.own_options()
@@ -96,6 +99,7 @@ class Method(FairseqCriterion):
         self.objective = build_objective(cfg, task)
         floods = cfg.flood_level is not None or cfg.accordance_interval
         self.flood = Flood(cfg, task, self.objective) if floods else None
+        self._graphs = StepGraphs(self) if cfg.cuda_graphs else None
         self._checked_data = False
         self._last_log: Log | None = None
         self.update_logs: list[Log] = []
@@ -151,7 +155,7 @@ class Method(FairseqCriterion):
         """The unperturbed objective, which validation and ``fairseq-validate`` use."""
         predictions = self.objective.predict(model, sample)
         loss = self.objective.loss(predictions, sample)
-        log = self._sizes(loss, sample)
+        log = self.sizes_of_batch(loss, sample)
         log.update(self.objective.logging_output(predictions, sample, gather=True))
         return loss, log["sample_size"], log
 
@@ -170,7 +174,7 @@ class Method(FairseqCriterion):
         )  # fmt: skip
         step = self.standard_step if update_num < self.start_update else self.step
         with fast_products(optimizer, next(model.parameters())):
-            log = step(batch)
+            log = step(batch) if self._graphs is None else self._graphs.run(step, batch)
         if self.flood is not None:
             self.flood.add(log, ignore_grad)
         if update_num != self._update:
@@ -189,11 +193,9 @@ class Method(FairseqCriterion):
             delta: its perturbation; ``None``: there is none.
             forward: makes one pass; :meth:`MiniBatch.loss` if it isn't given.
         """
-        parts = batch.parts
-        replay = DropoutReplay(batch.device, self.shares_dropout, parts.dropout_layers)
         return Passes(
             batch.model, forward or batch.loss, delta,
-            backward=batch.backward, weights=parts.weights, replay=replay,
+            backward=batch.backward, weights=batch.parts.weights, replay=batch.replay(self.shares_dropout),
         )  # fmt: skip
 
     def log(self, batch: MiniBatch, loss: Tensor, **measured: Any) -> Log:
@@ -204,7 +206,20 @@ class Method(FairseqCriterion):
             loss: the loss that the update descends on, summed over the batch, in nats.
             measured: the numbers that :attr:`logs` declares, and their counts.
         """
-        return complete({**self._sizes(loss, batch.sample), **batch.scores}, self.logs, measured)
+        return complete({**self.sizes_of_batch(loss, batch.sample), **batch.scores}, self.logs, measured)
+
+    def sizes_of_batch(self, loss: Tensor, sample: Sample) -> Log:
+        """What the log of every mini-batch begins with."""
+        return {
+            "loss": loss.detach(),
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["nsentences"],
+            "sample_size": self.objective.sample_size(sample),
+        }
+
+    def is_repeatable(self, batch: MiniBatch) -> bool:
+        """Whether the step of this mini-batch launches what that of any other of its shape does."""
+        return True
 
     def zeros(self) -> Log | None:
         """The last log, as a template for a log of zeros; ``None`` before the first mini-batch."""
@@ -311,14 +326,6 @@ class Method(FairseqCriterion):
             if self.flood is not None:
                 self.flood.reduce_metrics(logging_outputs)
         self._is_useful = self._is_useful and is_useful(self, logging_outputs)
-
-    def _sizes(self, loss: Tensor, sample: Sample) -> Log:
-        return {
-            "loss": loss.detach(),
-            "ntokens": sample["ntokens"],
-            "nsentences": sample["nsentences"],
-            "sample_size": self.objective.sample_size(sample),
-        }
 
 
 def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:

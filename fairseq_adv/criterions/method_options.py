@@ -116,6 +116,11 @@ class MethodConfig(ObjectiveConfig):
         "train with the encoder's layers compiled by torch.compile (torch 2.7 or newer); see "
         "docs/gpu-speed.md",
     )
+    cuda_graphs: bool = option(
+        False,
+        "experimental: launch the kernels of a mini-batch as CUDA graphs, from the second mini-batch of a "
+        "shape on; see docs/gpu-speed.md",
+    )
     allow_changed_options: bool = option(
         False,
         "resume from a checkpoint that was made with other options or data (see docs/cluster.md); later "

@@ -18,7 +18,7 @@ from fairseq_adv.fairseq_patches.mixed_precision import autocast
 from fairseq_adv.models.compiled_layers import has_compiled_layers
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
+from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
 
 Start = Callable[[Tensor, int], Tensor]  # makes delta_0, see Perturbation
 
@@ -130,6 +130,10 @@ class MiniBatch:
         """delta on the model's embeddings; ``sizes`` are further arguments of :class:`Perturbation`."""
         groups = self.objective.groups(self.sample)
         return Perturbation(self.embedding, self.objective.padding_idx, start, groups=groups, **sizes)
+
+    def replay(self, enabled: bool) -> DropoutReplay:
+        """What repeats the dropout masks in the mini-batch's passes, if ``enabled``."""
+        return DropoutReplay(self.device, enabled, self.parts.dropout_layers)
 
     @contextmanager
     def autocast(self) -> Iterator[None]:

@@ -22,3 +22,5 @@ class StandardConfig(MethodConfig):
 @register_criterion("standard", dataclass=StandardConfig)
 class StandardCriterion(Method):
     """Training without perturbation, with this project's metrics and checks."""
+
+    has_graphs = True

@@ -30,7 +30,12 @@ class Objective(ABC):
     Args:
         cfg: the criterion's options.
         task: its ``source_dictionary`` defines the padding token.
+
+    Attributes:
+        has_graphs: whether ``--cuda-graphs`` captures its passes; not inherited.
     """
+
+    has_graphs = False
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         self.cfg = cfg
@@ -74,8 +79,7 @@ class Objective(ABC):
 
     def batch_cache(self, sample: Sample) -> Any:
         """The result of :meth:`prepare_batch` for a mini-batch, computed once for all its passes."""
-        tokens = sample.get("net_input", {}).get("src_tokens")
-        inputs = [tokens, sample.get("target"), sample.get("span")]
+        inputs = self._inputs(sample)
         if any(one is not other for one, other in zip(self._cached[0], inputs)):
             self._cached = inputs, self.prepare_batch(sample)
         return self._cached[1]
@@ -84,6 +88,27 @@ class Objective(ABC):
         """What :meth:`predict` and :meth:`loss` need from a mini-batch but can't compute without waiting
         for the GPU."""
         return None
+
+    def _inputs(self, sample: Sample) -> list[Any]:
+        return [sample.get("net_input", {}).get("src_tokens"), sample.get("target"), sample.get("span")]
+
+    def set_batch_cache(self, sample: Sample, prepared: Any) -> None:
+        """From now on :meth:`batch_cache` of this mini-batch is ``prepared``."""
+        self._cached = self._inputs(sample), prepared
+
+    def use_fixed_sizes(self) -> None:  # noqa: B027 - most results have the size of the mini-batch
+        """From now on the results of :meth:`prepare_batch` have one of few sizes, for CUDA graphs."""
+
+    def fixed_key(self, sample: Sample) -> Any:
+        """The sizes of the result of :meth:`prepare_batch`."""
+        return None
+
+    def fixed_batch(self, sample: Sample) -> Any:
+        """A copy of :meth:`batch_cache` in tensors of its own, which CUDA graphs read."""
+        return None
+
+    def copy_batch(self, fixed: Any, sample: Sample) -> None:  # noqa: B027 - goes with fixed_batch
+        """Copies the mini-batch's :meth:`batch_cache` into a result of :meth:`fixed_batch`."""
 
     def divergence(
         self, clean: Tensor, perturbed: Tensor, sample: Sample, kind: str, detach_targets: bool = True

@@ -24,10 +24,11 @@ from fairseq_adv.data.corpus.shard import check_rows, check_shards
 from fairseq_adv.hub.vocabulary_check import check_vocabulary
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_masked_lm_head
-from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
+from fairseq_adv.perturbation.host_copies import host_copy, keep_places, places, with_host_copy
 
 logger = logging.getLogger(__name__)
 _FEW = 0.01  # of the tokens
+MULTIPLE = 128
 
 
 class MaskedLM(Objective):
@@ -37,8 +38,11 @@ class MaskedLM(Objective):
         DataError: the dictionary of the initial checkpoint differs from that of the corpus.
     """
 
+    has_graphs = True
+
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
+        self._multiple = 1  # of which the number of logits is one
         for option in ("finetune_from_model", "restore_file"):
             checkpoint = getattr(cfg, option)
             if checkpoint and checkpoint != "checkpoint_last.pt":
@@ -111,7 +115,8 @@ class MaskedLM(Objective):
 
     def logging_output(self, predictions: Tensor, sample: Sample, gather: bool) -> dict[str, Any]:
         highest, words = predictions.detach().max(dim=-1)  # NaN if one of them is
-        right = words == self.batch_cache(sample).targets
+        targets = self.batch_cache(sample).targets
+        right = (words == targets) & (targets != self.padding_idx)
         size = self.sample_size(sample)
         return {"ntargets": size, "ncorrect": right.sum(), "nnan": highest.isnan().sum()}
 
@@ -141,7 +146,32 @@ class MaskedLM(Objective):
         if not size:
             masked[0, 0] = True
         projected = with_host_copy(masked.to(target.device, non_blocking=True), masked)
-        return _Masked(projected, target[places(projected)], size)
+        further = -max(size, 1) % self._multiple
+        targets = target[places(projected, further)]
+        if further:
+            targets[-further:].fill_(self.padding_idx)
+        return _Masked(projected, targets, size)
+
+    def use_fixed_sizes(self) -> None:
+        """Further logits, at the first position and without a target, fill up the masked positions."""
+        self._multiple = MULTIPLE
+
+    def fixed_key(self, sample: Sample) -> int:
+        return len(self.batch_cache(sample).targets)
+
+    def fixed_batch(self, sample: Sample) -> _Masked:
+        masked = self.batch_cache(sample)
+        projected = masked.projected.clone()
+        keep_places(projected, tuple(index.clone() for index in places(masked.projected)))
+        size = masked.targets.new_full((), masked.size)
+        return _Masked(projected, masked.targets.clone(), size)
+
+    def copy_batch(self, fixed: _Masked, sample: Sample) -> None:
+        masked = self.batch_cache(sample)
+        for into, index in zip(places(fixed.projected), places(masked.projected)):
+            into.copy_(index)
+        fixed.targets.copy_(masked.targets)
+        fixed.size.fill_(masked.size)
 
 
 @dataclass(frozen=True)
@@ -151,9 +181,9 @@ class _Masked:
     Attributes:
         projected: (rows, tokens) bool, the positions of the logits.
         targets: (logits,) int64.
-        size: number of masked positions.
+        size: number of masked positions; an int, or an int64 scalar for CUDA graphs.
     """
 
     projected: Tensor
     targets: Tensor
-    size: int
+    size: Any

@@ -39,6 +39,8 @@ class SentencePrediction(Objective):
         DataError: the number of labels in ``label/dict.txt`` is not ``--num-classes``.
     """
 
+    has_graphs = True
+
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         super().__init__(cfg, task)
         self.head = cfg.classification_head_name

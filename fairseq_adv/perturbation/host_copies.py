@@ -6,6 +6,7 @@ exactly that tensor has: a tensor that is computed from it has none, and reading
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor
 
 _ORIGINAL, _PLACES = "_fairseq_adv_original", "_fairseq_adv_places"
@@ -29,21 +30,27 @@ def with_host_copy(tensor: Tensor, original: Tensor) -> Tensor:
     return tensor
 
 
-def places(mask: Tensor) -> tuple[Tensor, ...]:
+def places(mask: Tensor, further: int = 0) -> tuple[Tensor, ...]:
     """``mask.nonzero(as_tuple=True)``, computed once for a tensor, and on the host if it knows the mask.
 
     Args:
         mask: bool, of any shape; must not be changed in place afterwards.
+        further: at the end, the first position is repeated so often.
 
     Returns:
-        one (true entries,) int64 tensor on the mask's device for each dimension.
+        one (true entries + further,) int64 tensor on the mask's device for each dimension.
     """
     indices = known_places(mask)
     if indices is None:
-        on_host = host_copy(mask).nonzero(as_tuple=True)
+        on_host = [F.pad(index, (0, further)) for index in host_copy(mask).nonzero(as_tuple=True)]
         indices = tuple(index.to(mask.device, non_blocking=True) for index in on_host)
-        setattr(mask, _PLACES, indices)
+        keep_places(mask, indices)
     return indices
+
+
+def keep_places(mask: Tensor, indices: tuple[Tensor, ...]) -> None:
+    """From now on :func:`places` of this tensor are ``indices``."""
+    setattr(mask, _PLACES, indices)
 
 
 def known_places(mask: Tensor) -> tuple[Tensor, ...] | None:
