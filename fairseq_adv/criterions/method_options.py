@@ -15,6 +15,7 @@ from fairseq_adv_compat.option_numbers import Numbers, declared_by, odd_numbers
 SCOPE_CHOICES = ChoiceEnum(["update", "micro-batch"])
 CROSSING_CHOICES = ChoiceEnum(list(DIRECTIONS))
 GROUP_CHOICES = ChoiceEnum(list(GROUPS))
+MODE_CHOICES = ChoiceEnum(["default", "max-autotune-no-cudagraphs"])
 SHARE_DROPOUT = "let every pass of an update repeat the dropout masks of the first"
 OWN_MASKS = "; otherwise each pass draws its own, as published, and most of the divergence comes from dropout"
 
@@ -115,6 +116,11 @@ class MethodConfig(ObjectiveConfig):
         False,
         "train with the encoder's layers compiled by torch.compile (torch 2.7 or newer); see "
         "docs/gpu-speed.md",
+    )
+    compile_mode: MODE_CHOICES = option(  # type: ignore[valid-type]
+        "default",
+        "the mode of torch.compile: default, or max-autotune-no-cudagraphs, which tries kernels on a GPU and "
+        "takes the fastest; for graphs see --cuda-graphs",
     )
     cuda_graphs: bool = option(
         False,

@@ -1,11 +1,10 @@
-"""``--compile``: the encoder's layers through torch.compile in training, with the dropout masks of eager
-mode.
+"""``--compile``: the encoder's layers through torch.compile in training.
 
 One function is compiled for all layers, whose weights are its inputs, and for all lengths and batch sizes.
 What surrounds a layer stays eager: the hooks of embeddings and layers, LayerDrop, the wrappers for several
-workers. The masks come from torch's generators in the order of eager mode, so that
-:class:`fairseq_adv.perturbation.DropoutReplay` repeats them and an update differs by rounding only.
-Evaluation, and mini-batches of a single row, run fairseq's layer as it is.
+workers. Compiled code draws dropout masks from seeds that it takes from torch's generator in each call: not
+those of a run without ``--compile``, but :class:`fairseq_adv.perturbation.DropoutReplay` repeats them to the
+bit. Evaluation, and mini-batches of a single row, run fairseq's layer as it is.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.perturbation import find_layers
 
 OLDEST_TORCH = (2, 7)  # the first with cache_key_tag; 2.5 is the first that makes weights inputs
-# torch.compile's arguments: random numbers are drawn as in eager mode, not inside of fused kernels.
-HOW: dict[str, Any] = {"options": {"fallback_random": True}}
+HOW: dict[str, Any] = {}  # further arguments of torch.compile
 CACHE_TAG = "no donated buffers"
 
 
@@ -43,11 +41,14 @@ def check_compile(cfg: Any) -> None:
         )
 
 
-def compile_layers(model: nn.Module) -> None:
+def compile_layers(model: nn.Module, mode: str = "default") -> None:
     """Training passes of ``model`` run its encoder's layers compiled; safe to call again.
 
     The layers are replaced on the instances and keep their names and weights. Compilation takes place in the
     first passes.
+
+    Args:
+        mode: of torch.compile.
     """
     try:
         layers: list[Any] = list(find_layers(model))
@@ -66,7 +67,7 @@ def compile_layers(model: nn.Module) -> None:
     if any(layer.quant_noise > 0 for layer in layers):
         raise DataError("--compile with --quant-noise-pq is untested; leave out one of them")
     for layer in layers:
-        layer.forward = partial(_forward, layer)
+        layer.forward = partial(_forward, layer, mode=mode)
 
 
 def has_compiled_layers(model: nn.Module) -> bool:
@@ -75,13 +76,14 @@ def has_compiled_layers(model: nn.Module) -> bool:
 
 
 def _forward(
-    layer: Any, x: Tensor, encoder_padding_mask: Tensor | None, attn_mask: Tensor | None = None
-) -> Any:
+    layer: Any, x: Tensor, encoder_padding_mask: Tensor | None, attn_mask: Tensor | None = None,
+    *, mode: str,
+) -> Any:  # fmt: skip
     """The layer's forward, with the same arguments; ``x`` is (tokens, rows, dim)."""
     # A size of 1 would be compiled as a constant.
     if not layer.training or attn_mask is not None or 1 in x.shape[:2]:
         return TransformerEncoderLayerBase.forward(layer, x, encoder_padding_mask, attn_mask)
-    torch_compile = _torch_compile()
+    torch_compile = _torch_compile(mode)
     for tensor in (x, encoder_padding_mask):
         if tensor is not None:
             torch_compile.mark_dynamic(tensor, [0, 1])
@@ -114,7 +116,7 @@ class _TorchCompile(NamedTuple):
 
 
 @cache
-def _torch_compile() -> _TorchCompile:
+def _torch_compile(mode: str) -> _TorchCompile:
     """Sets up torch.compile, whose import takes seconds, in the first training pass."""
     import torch._dynamo
     import torch._functorch.config
@@ -129,5 +131,5 @@ def _torch_compile() -> _TorchCompile:
         torch.compiler.config.cache_key_tag += CACHE_TAG
     # A missing triton is one of the latter only.
     failed = (exc.BackendCompilerFailed, getattr(exc, "ShortenTraceback", exc.BackendCompilerFailed))
-    whole, first = (torch.compile(part, **HOW) for part in (_whole, _first))
+    whole, first = (torch.compile(part, mode=mode, **HOW) for part in (_whole, _first))
     return _TorchCompile(whole, first, torch._dynamo.maybe_mark_dynamic, failed)

@@ -46,7 +46,7 @@ MAY_CHANGE: dict[str, set[str]] = {
         "checkpoint_shard_count", "load_checkpoint_on_all_dp_ranks", "write_checkpoints_asynchronously",
     },
     # What precision chooses is compared as common.amp.
-    "criterion": {"allow_changed_options", "compile", "cuda_graphs", "precision"},
+    "criterion": {"allow_changed_options", "compile", "compile_mode", "cuda_graphs", "precision"},
     "model": {"checkpoint_activations", "offload_activations", "min_params_to_wrap", "load_checkpoint_heads"},
 }  # fmt: skip
 # These may change too, and the log tells it: how long the run goes on, …

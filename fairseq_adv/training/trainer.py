@@ -131,7 +131,7 @@ class AdversarialTrainer(Trainer):
         criterion.begin_run(cfg, model)
         if criterion.cfg.compile:
             check_compile(criterion.cfg)
-            compile_layers(model)
+            compile_layers(model, str(criterion.cfg.compile_mode))
         super().__init__(cfg, task, model, criterion, *rest, **more)
 
     def _build_ema(self) -> None:

@@ -1,6 +1,7 @@
 """``--compile``: an update with compiled layers is that of fairseq's layers, to rounding.
 
-The default lane traces forward and backward without generating code; the slow one compiles with inductor.
+The default lane traces forward and backward without generating code, with dropout as in eager mode;
+the slow one compiles with inductor, whose masks are others, but are repeated to the bit.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from methods import OPTIONS
-from support import batch
+from support import batch, flat_gradient
+from torch import Tensor
 from torch._dynamo.utils import counters
 
 from criterions.restated import (
@@ -28,7 +30,10 @@ from criterions.restated import (
 from criterions.test_contract import DESCENT, LAYERDROP
 from criterions.test_restated import CLASSES_ONLY
 from fairseq_adv.models import compiled_layers
+from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_layers
 
+# Not those whose passes differ in their weights.
+REPLAYS = ["freelb", "pgd", "yopo", "tavat", "infobert", "alum_vat", "sift", "r3f", "creat"]
 TRACED: dict[str, Any] = {"backend": "aot_eager"}
 
 
@@ -70,14 +75,55 @@ def compare(folders: dict[str, Path], objective: str, method: str, *words: str) 
 def test_an_update_with_dropout_is_that_of_eager_layers(
     folders: dict[str, Path], method: str, objective: str
 ) -> None:
-    """The masks are eager mode's, and are repeated from pass to pass."""
     compare(folders, objective if method not in CLASSES_ONLY else "classes", method, *DROPOUT)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [[], LAYERDROP, ["--task", "text_classification"]], ids=" ".join)
 def test_inductors_code_gives_the_same_update(folders: dict[str, Path], words: list[str]) -> None:
-    compare(folders, "classes", "freelb", *DROPOUT, *words)
+    compare(folders, "classes", "freelb", *words)
+
+
+@pytest.mark.slow
+def test_inductors_masks_are_repeated(folders: dict[str, Path]) -> None:
+    """Outputs and gradients of a pass with the same masks are equal to the bit, those with others aren't."""
+    run = run_of(folders, "classes", "freelb", *OPTIONS["freelb"], *DROPOUT, "--compile")
+    for rows in ([0, 1, 2], [3, 4], [4, 5, 0, 1]):
+        sample, found = batch(run, rows), []
+        for enabled in (True, False):
+            replay = DropoutReplay(torch.device("cpu"), enabled)
+            for _ in range(3):
+                run.model.zero_grad()
+                with replay:
+                    output = run.criterion.objective.predict(run.model.train(), sample)
+                output.square().sum().backward()
+                found.append(torch.cat([output.detach().flatten(), flat_gradient(run.model)]))
+        assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+        assert not torch.equal(found[4], found[5])
+    assert graphs() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", REPLAYS)
+def test_every_method_repeats_inductors_masks(
+    folders: dict[str, Path], method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With delta = 0 in all passes, all give the same states."""
+    begin, move, states = Perturbation._begin, Perturbation.move_to, []
+
+    def begin_at_x(delta: Perturbation, *args: Tensor) -> None:
+        begin(delta, *args)
+        move(delta, torch.zeros_like(delta.value()))
+
+    monkeypatch.setattr(Perturbation, "_begin", begin_at_x)
+    monkeypatch.setattr(Perturbation, "move_to", lambda delta, to: move(delta, torch.zeros_like(to)))
+    run = run_of(folders, "classes", method, *OPTIONS[method], *DESCENT, *DROPOUT, "--compile")
+    layer = find_layers(run.model)[-1]
+    layer.register_forward_hook(lambda module, inputs, output: states.append(output[0].detach().clone()))
+    for rows in ([0, 1, 2], [3, 4, 5, 0]):
+        states.clear()
+        change(run, rows)
+        assert len(states) >= 2 and all(torch.equal(states[0], one) for one in states)
 
 
 @pytest.mark.slow
