@@ -101,7 +101,7 @@ class Capturing:
         self.device = device
         self.taken = 0
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def capture(self, warm_up: Callable[[], object], function: Callable[[Capture], _T]) -> tuple[Capture, _T]:
         """Captures ``function``, which gets the capture; see :meth:`Capture.record`.
