@@ -11,11 +11,13 @@ from fairseq import modules
 from fairseq.data import Dictionary
 from fairseq.models.roberta import RobertaModel
 from fairseq.modules.checkpoint_activations import CheckpointFunction
+from fairseq.tasks.masked_lm import MaskedLMTask
 
 import fairseq_adv.criterions
 import fairseq_adv.models
 import fairseq_adv.optim
 import fairseq_adv.tasks  # noqa: F401
+from fairseq_adv.data.corpus import masked_rows
 from fairseq_adv.fairseq_patches import checkpoint_files, data_loading, mixed_precision
 from fairseq_adv.fairseq_patches.replace import replace
 
@@ -23,6 +25,7 @@ for owner, name, patch in (
     (RobertaModel, "upgrade_state_dict_named", checkpoint_files.upgrade_with_weight),
     (Dictionary, "add_from_file", data_loading.add_from_file),
     (CheckpointFunction, "forward", mixed_precision.recompute_as_computed),
+    (MaskedLMTask, "load_dataset", masked_rows.load_dataset),
     (modules, "gelu", mixed_precision.gelu),
 ):
     replace(owner, name, patch)

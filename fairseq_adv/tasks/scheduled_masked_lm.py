@@ -15,7 +15,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.masked_lm import MaskedLMConfig, MaskedLMTask
 from omegaconf import II
 
-from fairseq_adv.data.corpus.mask_schedule import MaskSchedule, ScheduledMasking
+from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
 from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.tasks.task_record import MASKED_WORDS, TaskRecord, describe_task, no_validation
@@ -57,14 +57,10 @@ class ScheduledMaskedLMTask(MaskedLMTask):
             self.schedule = MaskSchedule.parse(cfg.mask_prob_schedule, cfg.max_epoch)
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Loads a split, from the shard of the epoch.
-
-        This wraps the result of fairseq's own method; a copy of that method with another masking class would
-        have to follow fairseq's changes.
-        """
+        """Loads a split, from the shard of the epoch."""
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
         if self.schedule is not None and split == self.cfg.train_subset:
-            self.datasets[split] = ScheduledMasking(self.datasets[split], self.schedule)
+            self.datasets[split].schedule = self.schedule.rate
 
     def begin_epoch(self, epoch: int, model: BaseFairseqModel) -> None:
         """Logs the epoch's rate; the trainer calls it before the first update of an epoch and after a

@@ -1,6 +1,4 @@
-"""Task scheduled_masked_lm: shares of masked tokens, twins that agree, restarts, plain masked_lm without
-it.
-"""
+"""Task scheduled_masked_lm: shares of masked tokens, their targets, restarts, and what has no schedule."""
 
 from __future__ import annotations
 
@@ -16,8 +14,6 @@ from fairseq.dataclass.initialize import add_defaults, hydra_init
 from hydra.core.global_hydra import GlobalHydra
 from hydra.experimental import compose, initialize_config_dir
 from support import PLUGIN, build, fairseq_train, logged, slow
-
-from fairseq_adv.data.corpus.mask_schedule import ScheduledMasking
 
 TASK = "scheduled_masked_lm"
 RATES = [0.05, 0.10, 0.15, 0.20, 0.25]
@@ -53,10 +49,8 @@ def masked(batch: dict[str, Any]) -> torch.Tensor:
 
 def words(run: SimpleNamespace) -> dict[int, list[int]]:
     """Every row of the training split before it is masked."""
-    data = run.task.dataset("train")
-    plain = data.twins[0].dataset if isinstance(data, ScheduledMasking) else None
-    assert plain is not None
-    return {i: plain[i].tolist() for i in range(len(data))}
+    plain = run.task.dataset("train").dataset
+    return {i: plain[i].tolist() for i in range(len(plain))}
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -98,7 +92,7 @@ def test_source_and_target_agree_in_every_epoch(tmp_path: Path, workers: int) ->
 
 
 def test_no_row_of_an_epoch_is_left_over_from_the_one_before(tmp_path: Path) -> None:
-    """fairseq's outer cache isn't keyed by the epoch; the trainer fills it between two epochs."""
+    """fairseq's own data set keeps its last rows in a cache that isn't keyed by the epoch."""
     run = start(write_shards(tmp_path, 1, rows=8), tmp_path / "save", *SCHEDULE, "--batch-size", "1")
     uninterrupted = list(batches(run, 5))
     for first in range(2, 6):

@@ -7,15 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Iterator
-
-from fairseq.data import (
-    BaseWrapperDataset,
-    FairseqDataset,
-    LRUCacheDataset,
-    MaskTokensDataset,
-    NestedDictionaryDataset,
-)
 
 from fairseq_adv.data.errors import DataError
 
@@ -66,46 +57,3 @@ class MaskSchedule:
             )
         equal = [-(-step * max_epoch // len(rates)) + 1 for step in range(len(rates))]
         return cls(tuple(rates), tuple(epochs or equal))
-
-
-class ScheduledMasking(BaseWrapperDataset):
-    """fairseq's masked-LM data set with a masking rate that follows the epoch.
-
-    The data loader starts new processes for each epoch, after :meth:`set_epoch`, so they have the right rate.
-
-    Args:
-        dataset: built by ``MaskedLMTask.load_dataset``.
-    """
-
-    def __init__(self, dataset: FairseqDataset, schedule: MaskSchedule) -> None:
-        super().__init__(dataset)
-        self.schedule = schedule
-        self.twins = list({id(found): found for found in _masking_datasets(dataset)}.values())
-        self.set_epoch(1)
-
-    @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """False: in fairseq 0.12.2 alone the data loader's processes would stay, which no later
-        :meth:`set_epoch` reaches.
-        """
-        return False
-
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch's rate for source and target: each draws the mask for itself, from the same seed."""
-        super().set_epoch(epoch)
-        for twin in self.twins:
-            twin.mask_prob = self.schedule.rate(epoch)
-        # The outer cache of apply_mask isn't keyed by the epoch. Its last items would be used again in this
-        # epoch, perhaps a target without its source, but not in a run that resumed here.
-        LRUCacheDataset.__getitem__.cache_clear()
-
-
-def _masking_datasets(dataset: object) -> Iterator[MaskTokensDataset]:
-    """The data sets that mask, inside a tree of fairseq's wrappers."""
-    if isinstance(dataset, MaskTokensDataset):
-        yield dataset
-    elif isinstance(dataset, NestedDictionaryDataset):
-        for part in dataset.defn.values():
-            yield from _masking_datasets(part)
-    elif hasattr(dataset, "dataset"):
-        yield from _masking_datasets(dataset.dataset)
