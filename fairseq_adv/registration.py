@@ -8,7 +8,7 @@ imports :mod:`fairseq_adv.plugin`, which adds the patches for training.
 import sys
 
 from fairseq import modules
-from fairseq.data import Dictionary
+from fairseq.data import Dictionary, indexed_dataset
 from fairseq.models.roberta import RobertaModel
 from fairseq.modules.checkpoint_activations import CheckpointFunction
 from fairseq.tasks.masked_lm import MaskedLMTask
@@ -24,6 +24,7 @@ from fairseq_adv.fairseq_patches.replace import replace
 for owner, name, patch in (
     (RobertaModel, "upgrade_state_dict_named", checkpoint_files.upgrade_with_weight),
     (Dictionary, "add_from_file", data_loading.add_from_file),
+    (indexed_dataset, "_warmup_mmap_file", data_loading.announce_file),
     (CheckpointFunction, "forward", mixed_precision.recompute_as_computed),
     (MaskedLMTask, "load_dataset", masked_rows.load_dataset),
     (modules, "gelu", mixed_precision.gelu),

@@ -20,11 +20,13 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
+from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.file_io import PathManager
 from support import build, command, run_command, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.fairseq_patches import commands
 from fairseq_adv.fairseq_patches.workers import end_with_torchrun
 
@@ -90,6 +92,20 @@ def test_a_thread_that_loads_data_keeps_its_random_numbers() -> None:
     is_done.set()
     other.join()
     assert [mine, *found] == expected
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts what Linux reads")
+def test_a_file_of_rows_is_not_read_before_training(tmp_path: Path) -> None:
+    """The kernel is told to read it; fairseq reads it whole, in each worker."""
+    write_indexed(tmp_path / "train", [(np.full(40, 5), np.array([40]))], 50)
+    os.truncate(tmp_path / "train.bin", 64 << 20)
+
+    def read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = read()
+    assert MMapIndexedDataset(str(tmp_path / "train"))[0].tolist() == [5] * 40
+    assert read() - before < 1 << 20
 
 
 def test_a_second_run_of_a_process_forgets_the_first(data: Path, tmp_path: Path) -> None:

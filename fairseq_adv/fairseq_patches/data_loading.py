@@ -76,6 +76,18 @@ class WholeEpochs(EpochBatchIterator):  # type: ignore[misc]
         return iterator
 
 
+def announce_file(original: Original, path: str) -> None:
+    """Lets the kernel read a file of rows ahead while training begins.
+
+    fairseq/data/indexed_dataset.py, line 385, reads each file whole first, in each worker and at each new
+    shard: 10 GB, which 10 million rows of 512 tokens are, take 10 CPU seconds even if they are in memory.
+    """
+    if not hasattr(os, "posix_fadvise"):  # not on macOS
+        return
+    with open(path, "rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+
+
 def build_slice_indices(original: Original, *words: Any, **options: Any) -> Any:
     """Lets fairseq leave out rows of 65,536 tokens and more as it does others that are too long.
 
