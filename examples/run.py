@@ -30,6 +30,7 @@ from fairseq_adv.cli.script import count, exit_status
 from fairseq_adv.cli.train_command import ON_CPUS
 from fairseq_adv.cli.train_folders import check_dictionary, hugging_face_args, model_args
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.processes import loaders
 from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.data.train_options import TrainOptions
 
@@ -41,6 +42,7 @@ PATHS = (("checkpoint", "finetune_from_model"), ("model", "hf_model"), ("common"
 # Where a job of a sweep saves; known to hydra only when the job starts.
 OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
 _GLUE = re.compile(r"^  - glue: (\w+)", re.MULTILINE)  # a recipe's task, if none is chosen
+CORPUS_TASKS = ("masked_lm", "scheduled_masked_lm")
 WORKERS = "distributed_training.distributed_world_size"
 
 
@@ -271,7 +273,7 @@ def check_data(task: str, folder: Path, encoder: Path) -> None:
     """Raises DataError if the task can't read the folder, or can't use it with this encoder."""
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder. See the recipe's README for its data")
-    if task in ("masked_lm", "scheduled_masked_lm") and not (folder / "train.idx").is_file():
+    if task in CORPUS_TASKS and not (folder / "train.idx").is_file():
         raise DataError(f"{folder}/train.idx: no such file. DATA is what fairseq-adv corpus --check prints")
     if task == "sentence_prediction":
         if not (folder / "input0" / "dict.txt").is_file():
@@ -323,6 +325,8 @@ def command(args: argparse.Namespace) -> list[str]:
         given = OmegaConf.select(config, key)
         if OmegaConf.is_list(OmegaConf.select(base, key)) and not OmegaConf.is_list(given):
             raise DataError(f"{key}={given}: not a list. Pass {key}=[{given}]")
+    if config.task._name in CORPUS_TASKS:
+        words.append(f"dataset.num_workers={loaders(config.distributed_training.distributed_world_size)}")
     words += [*on_cpus(config, keys), *args.overrides]
     check_complete(config, recipe)
     for group, key in PATHS:

@@ -33,7 +33,8 @@ filled in unless you pass them:
   --user-dir, --arch and sizes, --finetune-from-model, --tokenizer-dir: from the installation and the encoder
   --task: the one whose data DATA has; the first that recognises it, those of --user-dir before ours
   --num-classes or --regression-target, --init-token 0 --separator-token 2 --valid-subset: from DATA
-  --tokens-per-sample, up to 512, and --skip-invalid-size-inputs-valid-test: for a corpus
+  --tokens-per-sample, up to 512, and --skip-invalid-size-inputs-valid-test: for a corpus; --num-workers too,
+    a process that loads rows for each core that a GPU has beside its own, 1 to 4
   --disable-validation: without a split to validate on
   --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
     --noise-relative or --r3f-relative; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.processes import loaders
 from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.data.train_options import TrainOptions, whole_number
 
@@ -82,6 +83,8 @@ def filled_in(
     if workers > 1 and options.value("--ddp-backend", "pytorch_ddp") in ("pytorch_ddp", "c10d"):
         # RoBERTa's LM head, which most tasks don't use, ended the second update.
         options.fill({"--find-unused-parameters": ""})
+    if record is not None and record.draws_rows:
+        options.fill({"--num-workers": str(loaders(workers, environment))})
     _fill_schedule(options, record, folders, workers, method)
     options.fill({"--clip-norm": "1.0"})
     options.fill({"--no-epoch-checkpoints": ""}, unless=("--save-interval", "--keep-last-epochs"))

@@ -1,4 +1,4 @@
-"""Starts Python without the current folder on its path.
+"""Starts Python without the current folder on its path; how many processes load a run's rows.
 
 ``python -m`` and ``python -c`` look for modules in the current folder first: in a folder of others, its
 ``torch.py`` would run. Imports neither torch nor fairseq.
@@ -6,7 +6,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from typing import List
 
 # Python has -P only from 3.11 on. An empty name stands for the current folder, from which nothing was
@@ -32,3 +34,20 @@ def python_module(name: str, *words: str) -> List[str]:
     """
     code = f"import runpy; runpy.run_module({name!r}, run_name='__main__', alter_sys=True)"
     return python_code(code, *words)
+
+
+def own_cores() -> int:
+    """The cores that this process may use: those of its SLURM task or container, not of the machine."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def loaders(workers: int, environment: Mapping[str, str] = os.environ) -> int:
+    """How many processes load rows for each GPU: one for each core that it has beside its own, at most 4.
+
+    Args:
+        workers: of the whole run, one a GPU.
+        environment: of torchrun or SLURM, which tell how many of them are on this machine.
+    """
+    nodes = int(environment.get("SLURM_NNODES") or 1)
+    here = int(environment.get("LOCAL_WORLD_SIZE") or -(-workers // nodes))
+    return max(1, min(4, own_cores() // max(here, 1) - 1))

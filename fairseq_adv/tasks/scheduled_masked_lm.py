@@ -109,6 +109,7 @@ describe_task(
         data="a corpus",
         recognises=_is_corpus,
         takes_several=True,
+        draws_rows=True,
         fill=_fill,
         rows=_rows,
         objective="fairseq_adv.objectives.masked_lm:MaskedLM",

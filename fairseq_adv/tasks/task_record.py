@@ -49,6 +49,7 @@ class TaskRecord:
         recognises: whether a data folder is one of this task, for ``fairseq-adv train`` without ``--task``.
             The task that was registered last is asked first. Subclasses don't inherit it.
         takes_several: whether it reads several data folders together.
+        draws_rows: whether rows are made while training, so that a GPU needs several processes for them.
         fill: fills in options of ``fairseq-adv train`` from the data folders and the encoder's folder. The
             last argument: whether the criterion is one of this project's.
         metric: the score that selects the best checkpoint; "": the loss, or what ``fill`` says.
@@ -66,6 +67,7 @@ class TaskRecord:
     data: str = ""
     recognises: Callable[[Path], bool] | None = None
     takes_several: bool = False
+    draws_rows: bool = False
     fill: Callable[[TrainOptions, Sequence[Path], Path | None, bool], None] | None = None
     metric: str = ""
     batch_size: int = 16

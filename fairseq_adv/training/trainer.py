@@ -7,6 +7,7 @@ Read it beside fairseq/trainer.py, whose order the methods have. :mod:`fairseq_a
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import sys
@@ -24,6 +25,7 @@ from torch import nn
 
 from fairseq_adv.criterions.method import Method, UpdateLog
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.processes import own_cores
 from fairseq_adv.data.text.rows_dataset import check_validation_tokens
 from fairseq_adv.fairseq_patches.data_loading import WholeEpochs
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies, is_inference_copy
@@ -52,6 +54,8 @@ from fairseq_adv.training.restart import (
 )
 from fairseq_adv_compat.checkpoints import Refused
 
+logger = logging.getLogger(__name__)
+
 FIRST_UPDATE = "first_update"  # its losses, in a checkpoint's extra_state
 
 
@@ -72,6 +76,9 @@ class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
     def __init__(self, cfg: Any, task: Any, model: Any, criterion: Any, *rest: Any, **more: Any) -> None:
         super().__init__(cfg, task, model, criterion, *rest, **more)
         patch_loop()
+        if self.is_data_parallel_master:
+            told = "--num-workers %d: processes that load data, for each worker. Cores here: %d"
+            logger.info(told, cfg.dataset.num_workers, own_cores())
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
         """With what ``--patience`` has counted."""

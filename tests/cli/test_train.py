@@ -50,6 +50,7 @@ from fairseq_adv.cli.train_command import count_updates, filled_in
 from fairseq_adv.cli.train_folders import detect_task, task_of
 from fairseq_adv.cli.train_run import launch, logged_to
 from fairseq_adv.cli.train_text import next_command
+from fairseq_adv.data import processes
 from fairseq_adv.data.errors import FullDisk
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.text.indexed import write_indexed
@@ -146,6 +147,28 @@ def test_what_is_filled_in_beside_the_users_options(
 
 
 @pytest.mark.parametrize(
+    ("cores", "own", "environment", "loaders"),
+    [
+        (1, "", {}, "1"), (2, "", {}, "1"), (3, "", {}, "2"), (64, "", {}, "4"),
+        (32, "--distributed-world-size 8", {}, "3"), (8, "--distributed-world-size 8", {}, "1"),
+        (32, "--distributed-world-size 16", {"SLURM_NNODES": "2"}, "3"),
+        (12, "", {**dict.fromkeys(("MASTER_ADDR", "MASTER_PORT", "RANK"), ""), "WORLD_SIZE": "64",
+                  "LOCAL_WORLD_SIZE": "4"}, "2"),
+        (64, "--num-workers 7", {}, "7"),
+    ],
+)  # fmt: skip
+def test_processes_load_a_corpus_on_the_cores_that_a_gpu_has(
+    data: Path, encoder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, own: str,
+    environment: dict[str, str], loaders: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(processes, "own_cores", lambda: cores)
+    corpus = write_corpus(tmp_path / "corpus")
+    assert options_of(corpus, None, *SIZES.split(), *own.split(), **environment)["--num-workers"] == loaders
+    others = options_of(data, encoder, *own.split(), **environment)
+    assert others.get("--num-workers") == (loaders if "--num-workers" in own else None)
+
+
+@pytest.mark.parametrize(
     "option", ["--reset-optimizer", "--reset-meters", "--restore-file=checkpoint_last.pt"]
 )
 def test_a_run_that_would_begin_with_random_weights_is_refused(
@@ -211,7 +234,9 @@ def test_a_corpus_with_a_long_line_to_validate_on_or_none(tmp_path: Path, valid:
     own += ["--criterion", "standard", "--no-save", "--save-dir", str(tmp_path / "unused")]
     words = words_of(data, None, *own)
     assert ("--disable-validation" in words) == (valid == "none")
-    assert len(read_log_of(fairseq_train(*words))) == 1
+    done = fairseq_train(*words)
+    assert len(read_log_of(done)) == 1
+    assert (done.stdout + done.stderr).count("--num-workers 0: processes that load data, for") == 1
 
 
 def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:

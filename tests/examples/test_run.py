@@ -16,6 +16,7 @@ from recipes import AS_THEY_ARE, EXAMPLES, TINY, composed, launcher, numbers, re
 from safetensors.torch import load_file
 from support import PLUGIN, command, run_command
 
+from fairseq_adv.data.processes import loaders
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 Encoder = Callable[[str], Path]
@@ -86,6 +87,8 @@ def test_one_gpu_is_used_unless_the_user_says_how_many(tmp_path: Path, encoder: 
     world = "distributed_training.distributed_world_size"
     assert value(shown("roberta_base", *words), world) == "1"
     own = shown("roberta_base", *words, f"{world}=8")
+    assert value(own, "dataset.num_workers") == str(loaders(8))
+    assert value(shown("roberta_base", *words, "dataset.num_workers=9"), "dataset.num_workers") == "9"
     assert value(own, world) == "8" and not [word for word in own if "update_freq" in word]
     own = shown("roberta_base", *words, "--gpus", 3, "optimization.update_freq=[5]")
     assert (value(own, world), value(own, "optimization.update_freq")) == ("3", "[5]")
