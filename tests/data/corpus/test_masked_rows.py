@@ -88,6 +88,7 @@ def assert_equal_batches(ours: Any, fairseqs: Any, epoch: int, size: int) -> Non
 )
 def test_the_masks_are_those_of_fairseq(masks: str, rows: int, tmp_path: Path, bpe: dict[str, str]) -> None:
     data = write_shards(tmp_path, 1, rows=rows, longest=23, words=NUMBERS)
+    (data / "dict.txt").write_text("".join(f"{word} {word}\n" for word in NUMBERS))  # each with its frequency
     more = ["--sample-break-mode", "eos", *MASKS[masks].split()]
     for epoch, seed in enumerate(SEEDS, 1):
         ours, fairseqs = both(data, bpe, *more, "--seed", str(seed))
