@@ -9,18 +9,29 @@ Random words and weights. All sides run in one process and take turns in a rotat
 ratio. Times are wall time on a GPU and the process's CPU time on a CPU. Peak memory is that of a process of
 its own: of torch's allocator on a GPU, the resident size on a CPU.
 
+--against compares with another checkout of this project instead: each side runs in a process of its own for
+each checkout, and these take turns. --model thin leaves the host's work alone. Operations are those that
+torch dispatches in an update, without views.
+
   OMP_NUM_THREADS=1 benchmarks/update_cost.py
   OMP_NUM_THREADS=1 benchmarks/update_cost.py --task masked-lm --rows 8 --rounds 7
   benchmarks/update_cost.py --model large --precision fp16 --sides fairseq standard freelb     (a GPU)
+  git worktree add ../old 9357442b
+  OMP_NUM_THREADS=1 benchmarks/update_cost.py --against ../old --sides freelb standard \
+      --model thin --rows 4 --tokens 16 --updates 10 --rounds 15
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import (
@@ -38,6 +49,7 @@ from measuring import (
 
 from fairseq_adv.cli.script import HelpFormatter, count
 
+ANSWER = "update_cost: "
 ADVERSARIAL = "--adv-steps {steps} --adv-lr 0.03 --adv-max-norm 0.1 --adv-init-mag 0.05"
 TASKS = {
     "classes": "--task sentence_prediction --num-classes 2 --init-token 0",
@@ -73,7 +85,10 @@ def parser() -> argparse.ArgumentParser:
     add("--padded", action="store_true", help="rows of different lengths")
     add("--steps", type=count, default=3, help="K of the FreeLB paper's methods")
     add("--rounds", type=count, default=9, help="turns of each side, after two that don't count")
+    add("--against", type=Path, metavar="CHECKOUT", help="compare with this checkout of the project")
+    add("--updates", type=count, default=1, help="updates in a turn, with --against")
     add("--memory-of", help=argparse.SUPPRESS)
+    add("--serve", help=argparse.SUPPRESS)
     return options
 
 
@@ -101,11 +116,90 @@ class Side:
         return clock(self.trainer) - begin
 
 
+class Elsewhere:
+    """A side in a process of its own, with the package of a checkout."""
+
+    def __init__(self, name: str, checkout: Path) -> None:
+        words = [sys.executable, __file__, *sys.argv[1:], "--serve", name]
+        self.process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(checkout.resolve())},
+        )  # fmt: skip
+        self.operations = int(self._answer())
+
+    def seconds(self) -> float:
+        """The mean time of an update in a turn."""
+        assert self.process.stdin is not None
+        print(file=self.process.stdin, flush=True)
+        return float(self._answer())
+
+    def _answer(self) -> str:
+        """The next line that ends in a number of ours; the others are the log."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(ANSWER):
+                return line[len(ANSWER) :]
+        raise RuntimeError(f"{self.process.args}: ended with status {self.process.wait()}")
+
+
+def serve(options: argparse.Namespace, folder: Path) -> None:
+    """The other end of :class:`Elsewhere`: the number of operations, then a time for each line."""
+    side = Side(options.serve, options, folder)
+    side.seconds(), side.seconds()
+    print(f"{ANSWER}{operations(side.seconds)}", flush=True)
+    for _ in sys.stdin:
+        times = [side.seconds() for _ in range(options.updates)]
+        print(f"{ANSWER}{sum(times) / len(times)}", flush=True)
+
+
+def operations(run: Callable[[], object]) -> int:
+    """How many operations torch dispatches in ``run``; views are none, since they start no kernel."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Count(TorchDispatchMode):
+        total = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            aliases = [value.alias_info for value in func._schema.returns]
+            is_view = any(alias is not None and not alias.is_write for alias in aliases)
+            self.total += not is_view and func.__name__ != "_unsafe_view.default"
+            return func(*args, **(kwargs or {}))
+
+    with Count() as seen:
+        run()
+    return seen.total
+
+
+def compare(options: argparse.Namespace, names: list[str]) -> None:
+    """The table of ``--against``."""
+    checkouts = {"this": Path(__file__).resolve().parents[1], "the other": options.against}
+    sides = {(name, where): Elsewhere(name, path) for name in names for where, path in checkouts.items()}
+    times: dict[tuple[str, str], list[float]] = {side: [] for side in sides}
+    for turn in range(options.rounds + 1):
+        for side in rotated(sides, turn):
+            times[side].append(sides[side].seconds())
+    print("| side | ms an update, the other: this | this / the other, turn by turn | operations |")
+    print("|---|---|---|---|")
+    for name in names:
+        here, there = times[name, "this"][1:], times[name, "the other"][1:]
+        counts = [sides[name, where].operations for where in ("the other", "this")]
+        row = [
+            f"`{name}`", f"{1e3 * median(there):.1f}: {1e3 * median(here):.1f}",
+            spread([ours / theirs for ours, theirs in zip(here, there)]), f"{counts[0]}: {counts[1]}",
+        ]  # fmt: skip
+        print(f"| {' | '.join(row)} |", flush=True)
+    for one in sides.values():
+        one.process.communicate()
+
+
 def measure(options: argparse.Namespace, folder: Path) -> None:
     words = folder / "input0" if options.task == "classes" else folder
     write_words(words, MODELS[options.model][4], options.tokens, options.rows, options.padded)
     if options.task == "classes":
         write_labels(folder, options.rows)
+    if options.serve:
+        serve(options, folder)
+        return
     if options.memory_of:
         alone = Side(options.memory_of, options, folder)
         alone.seconds(), alone.seconds()
@@ -113,6 +207,9 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
         return
     wanted = [*options.sides, "standard"] if options.sides else SIDES[options.task]
     names = [name for name in SIDES[options.task] if name in wanted]
+    if options.against:
+        compare(options, names)
+        return
     sides = {name: Side(name, options, folder) for name in names}
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(options.rounds + 2):
