@@ -6,19 +6,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.trainer import Trainer
+from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from fairseq_adv.criterions import diverged
 from fairseq_adv.criterions.flood import Flood, check_flood_options
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
-from fairseq_adv.criterions.method_options import MethodConfig, check_options, refuse
+from fairseq_adv.criterions.method_options import MethodConfig, PlainOptions, check_options, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.step_graphs import StepGraphs
@@ -95,7 +96,7 @@ class Method(FairseqCriterion):
                 "pytorch_ddp are tested"
             )
         super().__init__(task)
-        self.cfg = cfg
+        self.cfg = cast(MethodConfig, PlainOptions(cfg)) if isinstance(cfg, DictConfig) else cfg
         self.objective = build_objective(cfg, task)
         floods = cfg.flood_level is not None or cfg.accordance_interval
         self.flood = Flood(cfg, task, self.objective) if floods else None
@@ -164,11 +165,12 @@ class Method(FairseqCriterion):
         ignore_grad: bool = False, ema_model: nn.Module | None = None,
     ) -> StepOutput:  # fmt: skip
         """Replaces ``FairseqTask.train_step``, with the same arguments and result."""
+        parts, average = self._parts_of(model), None if ema_model is None else self._parts_of(ema_model)
         model.train()
-        model.set_num_updates(update_num)  # type: ignore[operator]
+        if parts.notes_updates:
+            model.set_num_updates(update_num)  # type: ignore[operator]
         if self.flood is not None:
             self.flood.begin(model, optimizer)
-        parts, average = self._parts_of(model), None if ema_model is None else self._parts_of(ema_model)
         batch = MiniBatch(
             self.objective, sample, parts, optimizer, update_num, ignore_grad, average, self.flood
         )  # fmt: skip

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Any, Collection, NoReturn, Optional
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
-from omegaconf import II
+from omegaconf import II, DictConfig
 
 from fairseq_adv.accordance import DIRECTIONS, GROUPS
 from fairseq_adv.data.errors import DataError
@@ -34,6 +34,24 @@ def option(
     """
     numbers = {"numbers": Numbers(least, above=above, wanted=wanted)} if wanted else {}
     return field(default=default, metadata={"help": text, **numbers})
+
+
+class PlainOptions:
+    """Reads options from omegaconf once: each read resolves, checks and converts, and an update makes 40.
+
+    Args:
+        options: a node of omegaconf, which must not change afterwards; its own nodes are read alike.
+    """
+
+    def __init__(self, options: DictConfig) -> None:
+        self._options = options
+
+    def __getattr__(self, name: str) -> Any:  # called for what has not been read
+        if name.startswith("__") or "_options" not in vars(self):
+            raise AttributeError(name)
+        value = getattr(self._options, name)
+        vars(self)[name] = PlainOptions(value) if isinstance(value, DictConfig) else value
+        return vars(self)[name]
 
 
 @dataclass

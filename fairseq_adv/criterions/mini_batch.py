@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from fairseq.models import BaseFairseqModel, FairseqEncoder
 from fairseq.modules import FairseqDropout
 from torch import Tensor, nn
 
@@ -34,6 +35,20 @@ class ModelParts:
         self.model = model
 
     @cached_property
+    def _modules(self) -> list[nn.Module]:
+        return list(self.model.modules())
+
+    @cached_property
+    def notes_updates(self) -> bool:
+        """Whether a module does something in ``set_num_updates`` but call that of its own modules."""
+        passes_on = (None, BaseFairseqModel.set_num_updates, FairseqEncoder.set_num_updates)
+        return any(
+            getattr(type(module), "set_num_updates", None) not in passes_on
+            or "set_num_updates" in vars(module)
+            for module in self._modules
+        )
+
+    @cached_property
     def embedding(self) -> nn.Module:
         """The token embedding."""
         with as_data_error():
@@ -55,11 +70,10 @@ class ModelParts:
         activation checkpointing, which computes twice in order to keep less, nor with ``--compile``, since a
         replaced method within a compiled layer has it compiled again.
         """
-        modules = list(self.model.modules())
-        recomputed = any(hasattr(module, "precheckpoint_forward") for module in modules)
+        recomputed = any(hasattr(module, "precheckpoint_forward") for module in self._modules)
         if recomputed or has_compiled_layers(self.model) or self.weights[0].device.type != "cpu":
             return []
-        return [module for module in modules if type(module) in (FairseqDropout, nn.Dropout)]
+        return [module for module in self._modules if type(module) in (FairseqDropout, nn.Dropout)]
 
 
 class MiniBatch:

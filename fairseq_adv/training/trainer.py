@@ -11,19 +11,23 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import fairseq.trainer
+import torch
 from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.meters import MetersDict
+from omegaconf import DictConfig
 from torch import nn
 
 from fairseq_adv.criterions.method import Method, UpdateLog
+from fairseq_adv.criterions.method_options import PlainOptions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.processes import own_cores
 from fairseq_adv.data.text.rows_dataset import check_validation_tokens
@@ -57,6 +61,19 @@ from fairseq_adv_compat.checkpoints import Refused
 logger = logging.getLogger(__name__)
 
 FIRST_UPDATE = "first_update"  # its losses, in a checkpoint's extra_state
+
+
+def set_mode_once(model: nn.Module) -> None:
+    """``model.train`` of this model does nothing if all modules are in the mode asked for.
+
+    It takes longer than a layer, and an update calls it twice.
+    """
+    if "train" not in vars(model):
+        model.train = partial(_train, model.train, list(model.modules()))  # type: ignore[method-assign]
+
+
+def _train(original: Callable[[bool], nn.Module], modules: list[nn.Module], mode: bool = True) -> nn.Module:
+    return modules[0] if all(module.training == mode for module in modules) else original(mode)
 
 
 class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
@@ -126,6 +143,8 @@ class AdversarialTrainer(Trainer):
             )
         check_validation_tokens(task.datasets, cfg.dataset)
         self.method = criterion
+        self._plain: PlainOptions | None = None  # the options of an update that is being made
+        self._options_of_updates: PlainOptions | None = None
         self._data = digests_of(task, cfg.dataset)
         self._head_told = ""
         self.changes: list[Any] = []
@@ -141,6 +160,34 @@ class AdversarialTrainer(Trainer):
             compile_layers(model, str(criterion.cfg.compile_mode))
         super().__init__(cfg, task, model, criterion, *rest, **more)
 
+    @property
+    def cfg(self) -> Any:
+        """The run's configuration; in an update, which reads it 40 times, as a plain object."""
+        return self._cfg if self._plain is None else self._plain
+
+    @cfg.setter
+    def cfg(self, value: Any) -> None:
+        self._cfg = value
+
+    @contextmanager
+    def _with_options(self, options: PlainOptions | None) -> Iterator[None]:
+        before, self._plain = self._plain, options
+        try:
+            yield
+        finally:
+            self._plain = before
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._options_of_updates = PlainOptions(self._cfg) if isinstance(self._cfg, DictConfig) else None
+        super().begin_epoch(epoch)
+
+    def _set_seed(self) -> None:
+        """Without a GPU, ``torch.manual_seed`` notes for one to come who called it, which takes long."""
+        if self.cuda or self.tpu:
+            super()._set_seed()
+        else:
+            torch.default_generator.manual_seed(self.cfg.common.seed + self.get_num_updates())
+
     def _build_ema(self) -> None:
         super()._build_ema()
         if self._ema is not None:
@@ -151,6 +198,7 @@ class AdversarialTrainer(Trainer):
         self.precision.decide(self)
         super()._build_optimizer()
         handle_together(self._optimizer)
+        set_mode_once(self.model)
 
     def consolidate_optimizer(self) -> None:
         """Called before a checkpoint is written; if gradients are not finite, before ``crash.pt``.
@@ -190,7 +238,8 @@ class AdversarialTrainer(Trainer):
         What a checkpoint holds in them depends on when the run last loaded one: the files of a restarted and
         an uninterrupted run differed.
         """
-        state: dict[str, Any] = super().state_dict()
+        with self._with_options(None):  # also after an error in an update
+            state: dict[str, Any] = super().state_dict()
         extra = state["extra_state"]
         for part, key in ((state, "model"), (extra, "ema"), (extra, "ema_fp32_params")):
             if key in part:
@@ -308,7 +357,8 @@ class AdversarialTrainer(Trainer):
         """
 
         def update() -> UpdateLog:
-            log: UpdateLog = super(AdversarialTrainer, self).train_step(samples, raise_oom)
+            with self._with_options(self._options_of_updates):
+                log: UpdateLog = super(AdversarialTrainer, self).train_step(samples, raise_oom)
             if log is not None and not math.isfinite(log.get("loss", 0.0)):
                 self._stop(self.get_num_updates())
             return log

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import fairseq.trainer
 import pytest
 import torch
-from fairseq.models import distributed_fairseq_model
+from fairseq.models import FairseqEncoder, distributed_fairseq_model
+from omegaconf import DictConfig
 from support import (
     ADVERSARIAL,
     PLUGIN,
@@ -187,3 +189,53 @@ def test_finite_gradients_that_differ_between_workers_are_another_error(data: Pa
         except FloatingPointError:
             with pytest.raises(DataError) if is_divergence else contextlib.nullcontext():
                 run.trainer.consolidate_optimizer()
+
+
+def test_an_update_repeats_nothing_that_changes_nothing(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = build(train_args(data, None, "freelb", *ADVERSARIAL))
+    run.trainer.begin_epoch(1)
+    run.trainer.train_step([batch(run, [0, 1])])
+    seen: Counter[str] = Counter()
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *args: (seen.update([name]), original(*args))[1])
+
+    (
+        count(DictConfig, "__getattr__"),
+        count(torch.nn.Module, "train"),
+        count(FairseqEncoder, "set_num_updates"),
+    )
+    run.trainer.train_step([batch(run, [2, 3])])
+    assert seen["train"] <= 2, "the criterion, and its parts"
+    assert seen["__getattr__"] <= 2, "the schedule of the learning rate"
+    assert not seen["set_num_updates"]
+
+    layer = run.model.encoder.sentence_encoder.layers[0]
+    layer.eval()
+    noted: list[int] = []
+    monkeypatch.setattr(type(layer.fc1), "set_num_updates", lambda _, n: noted.append(n), raising=False)
+    run.criterion._parts.clear()
+    run.trainer.train_step([batch(run, [4, 5])])
+    assert all(module.training for module in run.model.modules())
+    assert 2 in noted
+
+
+def test_what_is_saved_in_an_update_has_the_configuration(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build(train_args(data, None, "standard"))
+    run.trainer.begin_epoch(1)
+    trainer, saved = run.trainer, []
+    step = run.task.optimizer_step
+
+    def save(*args: Any, **options: Any) -> None:
+        trainer.consolidate_optimizer()
+        saved.append(trainer.state_dict()["cfg"])
+        step(*args, **options)
+
+    monkeypatch.setattr(run.task, "optimizer_step", save)
+    trainer.train_step([batch(run, [0, 1])])
+    trainer.consolidate_optimizer()
+    assert saved == [trainer.state_dict()["cfg"]]
+    assert saved[0]["criterion"]["_name"] == "standard"
