@@ -33,7 +33,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
 from fairseq_adv.cli.number_types import count
 
 SIDES = ("fairseq 0.12.2", "fairseq_adv")
