@@ -136,12 +136,15 @@ class Block:
 
     def price(self, arm: str) -> str:
         """CPU time of all trainings of an arm over that of ``standard`` at the default rate, all of them on
-        one machine and not interrupted: the median over tasks and seeds; "" if there are none such.
+        one machine and not interrupted: the median over tasks and seeds; "" if there are none such. With a
+        GPU it is no measure: starting takes as long as training.
         """
         ratios = []
         for seed in self.seeds:
             for task in self.about["tasks"]:
                 base, ours = self.trained("plain", task, seed)[0], self.trained(arm, task, seed)
+                if maker(base["machine"]) == "NVIDIA":
+                    continue
                 if {(one["starts"], one["machine"]) for one in (base, *ours)} == {(1, base["machine"])}:
                     ratios.append(sum(one["cpu_seconds"] for one in ours) / base["cpu_seconds"])
         return f"{statistics.median(ratios):.1f}" if ratios else ""

@@ -177,6 +177,10 @@ def test_seeds_that_are_not_done_or_of_two_makers_do_not_count(tmp_path: Path) -
     for changed in ({"starts": 2}, {"machine": "Intel of another model"}):
         again = Block(ABOUT, by_name(*found[:9], {**found[9], **changed}), tmp_path)
         assert again.seeds == [11, 12] and again.price("freelb tuned") == "2.0", "the other seed's"
+    assert (
+        Block(ABOUT, by_name(*({**one, "machine": "NVIDIA H200"} for one in found)), tmp_path).price("plain")
+        == ""
+    )
     for less in (found[:9], [*found[:9], {**found[9], "machine": "AMD EPYC, 2 cores"}]):
         block = Block(ABOUT, by_name(*less), tmp_path)
         assert block.seeds == [11] and not block.is_complete
