@@ -33,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fairseq_adv.cli.number_types import count
+
+from fairseq_adv.cli.script import count
 
 SIDES = ("fairseq 0.12.2", "fairseq_adv")
 WORDS, SEEDS, ROWS_TOGETHER = 50260, (1, 2, 3), 32
