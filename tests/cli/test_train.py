@@ -594,6 +594,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
         ("--epochs 3", "--epochs: no such option. Did you mean --max-epoch?"),
         ("--criterion pgd --vat-alpha 3", "--vat-alpha: an option of alum_vat, sift, smart, not of pgd."),
         ("--max-epoch 3 4", "4: belongs to no option"),
+        ("--save-async", "--write-checkpoints-asynchronously needs iopath: pip ins"),
     ],
 )
 def test_what_does_not_exist_is_refused_before_anything_is_printed(
