@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from fairseq_adv.perturbation.dropout import DropoutReplay
 from fairseq_adv.perturbation.embeddings import Perturbation
+from fairseq_adv.perturbation.weights import added_together
 
 
 class Passes:
@@ -134,7 +135,7 @@ class Pass:
         Returns:
             the result of that function.
         """
-        with self._alone():
+        with self._alone(), self._added():
             result = (by or self._passes.run_backward)(loss)
         if self._skips_table and self._delta is not None:
             self._delta.add_table_gradient_later()
@@ -160,6 +161,11 @@ class Pass:
         frozen = nullcontext() if self.trains else frozen_parameters(passes.weights)
         with local, frozen:
             yield
+
+    def _added(self) -> ContextManager[None]:
+        passes = self._passes
+        is_reduced = self.is_last and _torchs_ddp(passes.model) is not None
+        return added_together(passes.weights) if self.trains and not is_reduced else nullcontext()
 
     def _joined(self) -> ContextManager[Any]:
         return nullcontext() if self._after is None else reduced_with(self._passes.model, self._after)
