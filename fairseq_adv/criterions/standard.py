@@ -1,7 +1,7 @@
 """Training without perturbation: the baseline of every table.
 
-For ``sentence_prediction`` and ``masked_lm`` updates are bitwise identical to those of fairseq's own
-criterions.
+For ``sentence_prediction`` and ``masked_lm`` losses are bitwise identical to those of fairseq's own
+criterions, and gradients but for the rounding of :mod:`fairseq_adv.models.lean_layers`.
 """
 
 from __future__ import annotations

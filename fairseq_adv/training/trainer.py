@@ -40,6 +40,7 @@ from fairseq_adv.fairseq_patches.signals import Stop
 from fairseq_adv.fairseq_patches.training_loop import patience
 from fairseq_adv.fairseq_patches.workers import end_all, end_together
 from fairseq_adv.models.compiled_layers import check_compile, compile_layers
+from fairseq_adv.models.lean_layers import use_lean_layers
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.training import half_precision
 from fairseq_adv.training.average import average_tied_weights_once
@@ -158,6 +159,8 @@ class AdversarialTrainer(Trainer):
         if criterion.cfg.compile:
             check_compile(criterion.cfg)
             compile_layers(model, str(criterion.cfg.compile_mode))
+        else:
+            use_lean_layers(model)
         super().__init__(cfg, task, model, criterion, *rest, **more)
 
     @property
