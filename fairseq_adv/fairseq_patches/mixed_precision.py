@@ -136,12 +136,13 @@ def recompute_as_computed(original: Original, ctx: Any, run_function: Callable[.
 
 
 def gelu(original: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Computes GELU in bf16 on CPUs without copies in fp32; for models that are built later.
+    """Computes GELU in half precision without copies in fp32; for models that are built later.
 
-    fairseq/modules/gelu.py, line 24: it casts its input to fp32 and its output back. torch's own kernel for
-    bf16 on CPUs computes in fp32 within and rounds once. So all results and gradients that are not denormal
-    (below 1.2e-38) are the same; on processors without AVX-512, a few values may differ by a unit in the last
-    place or by 1e-7, and gradients below 1e-5 by 3e-8. It takes half of the time, with the backward pass, and
-    no copies are kept for it. Other types and devices are as before.
+    fairseq/modules/gelu.py, line 24: it casts its input to fp32 and its output back, three kernels on a GPU
+    instead of one, and as many backward. torch's own kernels compute in fp32 within and round once. So all
+    results and gradients that are not denormal (below 1.2e-38) are the same; on processors without AVX-512, a
+    few values may differ by a unit in the last place or by 1e-7, and gradients below 1e-5 by 3e-8. It takes
+    half of the time, with the backward pass, and no copies are kept for it. fp16 on CPUs is as before.
     """
-    return F.gelu(x) if x.dtype == torch.bfloat16 and x.device.type == "cpu" else original(x)
+    is_fast = x.device.type == "cuda" or (x.dtype == torch.bfloat16 and x.device.type == "cpu")
+    return F.gelu(x) if is_fast else original(x)

@@ -18,7 +18,7 @@ from updates import OBJECTIVES, UPDATES, train
 pytestmark = pytest.mark.skipif(not POSSIBLE, reason="there is a GPU")
 HAS_CLASSES = ("classes", "tagging")  # whose gradients have an accordance
 # Operations of an update with 12 layers, by method and precision; each starts a kernel.
-OPERATIONS = [("freelb", "fp16", 3850), slow("freelb", "bf16", 3850), slow("smart", "fp16", 5100)]
+OPERATIONS = [("freelb", "fp16", 2800), slow("freelb", "bf16", 2800), slow("smart", "fp16", 4300)]
 
 
 @pytest.fixture
