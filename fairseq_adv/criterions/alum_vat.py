@@ -104,7 +104,7 @@ class ALUMCriterion(Method):
     suggested_options = "--vat-relative --vat-epsilon 0.06 --vat-step-size 0.06 --vat-init-std 0.006"
     small_encoder_lr = "2e-4"
     dropout_option = "vat_share_dropout"
-    freezes_parameters = True
+    has_further_backwards = True
     has_graphs = True
     # A divergence at the paper's epsilon is of the order of 1e-9.
     logs: tuple[Logged, ...] = (

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from fairseq.criterions import register_criterion
-from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.adversarial import AscentConfig
@@ -60,22 +59,12 @@ class WeightPerturbation(Method):
 
     v is computed from each mini-batch that a worker holds. Its gradient reaches neither the optimizer nor
     other workers.
-
-    Raises:
-        DataError: an option is out of range, or ``--ddp-backend fully_sharded`` is given.
     """
 
     cfg: AscentConfig
     dropout_option = "no_adv_share_dropout"
+    has_further_backwards = True
     logs = (Logged("task_loss", per="sample_size", in_bits=True, digits=3), Logged("weight_ratio"))
-
-    def __init__(self, cfg: AscentConfig, task: FairseqTask) -> None:
-        if str(cfg.ddp_backend) == "fully_sharded":
-            raise DataError(
-                f"--ddp-backend fully_sharded with --criterion {cfg._name}: each worker has only a shard of "
-                "the weights, joined to one tensor. Pass --ddp-backend legacy_ddp or pytorch_ddp"
-            )
-        super().__init__(cfg, task)
 
     @property
     def start_update(self) -> int:

@@ -63,7 +63,7 @@ class CreATCriterion(AdversarialMethod):
     """
 
     cfg: CreATConfig
-    freezes_parameters = True
+    has_further_backwards = True
     sizes = ("adv_lr", "adv_max_norm", "creat_init_std")
     suggested_options = "--adv-relative --adv-max-norm 0.01 --adv-lr 0.01 --creat-init-std 0.005"
     small_encoder_lr = "2e-4"

@@ -192,8 +192,3 @@ def check_infobert_options(cfg: InfoBERTConfig) -> None:
             "infobert-low", f"{cfg.infobert_low} --infobert-high {cfg.infobert_high}",
             "pass shares from 0 to 1, the second larger than the first",
         )  # fmt: skip
-    if str(cfg.ddp_backend) == "fully_sharded":
-        raise DataError(
-            "--ddp-backend fully_sharded with --criterion infobert is untested; pass --ddp-backend "
-            "legacy_ddp or pytorch_ddp"
-        )

@@ -58,14 +58,15 @@ class Method(FairseqCriterion):
         has_single_backward: whether a mini-batch's gradient is that of a single loss, passed to
             :meth:`MiniBatch.descend`.
         makes_one_pass: whether the model reads a mini-batch once, in a ``step`` of the method's own.
-        freezes_parameters: whether some passes compute the gradient of delta only.
+        has_further_backwards: whether backward passes compute another gradient before it: that of delta, or
+            of an ascent on the weights.
         has_graphs: whether ``--cuda-graphs`` captures the method's step; not inherited.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
         first_losses: the losses of the run's first update in nats, also after a restart.
 
     Raises:
-        DataError: an option is out of range, no objective is registered for the task, or the task has its
-            own training step.
+        DataError: an option is out of range, no objective is registered for the task, the task has its own
+            training step, or ``--ddp-backend`` reduces gradients in each of several backward passes.
     """
 
     cfg: MethodConfig
@@ -78,21 +79,22 @@ class Method(FairseqCriterion):
     shares_dropout = True
     has_single_backward = True
     makes_one_pass = False
-    freezes_parameters = False
+    has_further_backwards = False
     has_graphs = False
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         own = {field.name for field in fields(MethodConfig)} | self.own_options()
         check_options(cfg, getattr(self, "__dataclass"), own)
         check_flood_options(cfg, self.has_single_backward)
-        if self.freezes_parameters and str(cfg.ddp_backend) == "fully_sharded":
-            raise DataError(
-                f"--ddp-backend fully_sharded with --criterion {cfg._name}: some of its passes freeze the "
-                "weights, which is untested with flat shards; pass --ddp-backend legacy_ddp or pytorch_ddp"
-            )
-        if str(cfg.ddp_backend) == "fully_sharded":
+        if str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
+            if self.has_further_backwards or not self.has_single_backward:
+                raise DataError(
+                    f"--ddp-backend {cfg.ddp_backend} with --criterion {cfg._name}: it would reduce "
+                    "gradients in each of an update's backward passes; pass --ddp-backend legacy_ddp or "
+                    "pytorch_ddp"
+                )
             logger.warning(
-                f"--ddp-backend fully_sharded is untested with --criterion {cfg._name}; legacy_ddp and "
+                f"--ddp-backend {cfg.ddp_backend} is untested with --criterion {cfg._name}; legacy_ddp and "
                 "pytorch_ddp are tested"
             )
         super().__init__(task)

@@ -25,7 +25,7 @@ class PGDCriterion(CleanWeightMethod):
     """
 
     cfg: PGDConfig
-    freezes_parameters = True
+    has_further_backwards = True
     has_graphs = True
     # At 2e-4, which was chosen by 5 of 3000 dev answers, one model of five fails (docs/choosing.md).
     small_encoder_lr = "1e-4"

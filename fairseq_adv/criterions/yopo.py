@@ -46,7 +46,7 @@ class YOPOCriterion(AdversarialMethod):
     cfg: YOPOConfig
     small_encoder_lr = "2e-4"
     has_single_backward = False
-    freezes_parameters = True
+    has_further_backwards = True
 
     def check_before_training(self, model: nn.Module) -> None:
         with as_data_error():

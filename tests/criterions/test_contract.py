@@ -121,10 +121,11 @@ REFUSED: list[tuple[str, str, str]] = [
     ("alum_vat", "--vat-share-dropout perhaps", "--vat-share-dropout perhaps: pass true or false"),
     ("creat", "--adv-init-mag 0.1", "--adv-init-mag 0.1: leave it out; creat uses --creat-init-std instead"),
     ("sift", "--vat-relative", "--vat-relative.*leave it out"),
-    # Some of their passes freeze the weights; infobert's network is no part of the model; awp and sam move
-    # each weight.
-    *((method, "--ddp-backend fully_sharded", f"fully_sharded with --criterion {method}.* [pP]ass ")
-      for method in ("pgd", "yopo", "alum_vat", "smart", "creat", "infobert", "awp", "sam")),
+    # Both reduce gradients in each backward pass. freeat has one in each of its updates.
+    *((method, f"--ddp-backend {backend}", f"{backend} with --criterion {method}: .* pass --ddp-backend ")
+      for method in ("pgd", "freelb", "yopo", "tavat", "infobert", "alum_vat", "smart", "sift", "creat",
+                     "awp", "sam")
+      for backend in ("fully_sharded", "slowmo")),
     # Flooding, an option of every method.
     *((method, "--flood-level auto", "--flood-level auto: also pass --accordance-interval")
       for method in METHODS),
