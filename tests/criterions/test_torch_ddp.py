@@ -14,7 +14,17 @@ from typing import Any
 import torch
 from fairseq.distributed.module_proxy_wrapper import ModuleProxyWrapper
 from methods import OF_A_BATCH, OPTIONS
-from support import ADVERSARIAL, batch, build, flat_gradient, on_two_workers, train_args, write_task
+from recipes import PRETRAINING, TINY, completed, composed, methods, tiny_data
+from support import (
+    ADVERSARIAL,
+    assembled,
+    batch,
+    build,
+    flat_gradient,
+    on_two_workers,
+    train_args,
+    write_task,
+)
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
@@ -132,6 +142,45 @@ def _worker(rank: int, lines: dict[str, list[str]], out: str) -> None:
             found["reductions"][kind] = max(reduced.count(index) for index in set(reduced))
         torch.save(found, f"{out}/{method}{rank}.pt")
         del run, wrapped, ddp
+
+
+# The first has the model of roberta_large, too, and bert_base another task.
+RECIPES = [*(("roberta_base", method) for method in methods("roberta_base")), ("bert_base", "alum_vat")]
+
+
+def test_pretraining_gives_each_weight_its_gradient(tmp_path: Path) -> None:
+    """So its recipes don't look for unused weights, without which DDP would fail in the next update."""
+    for name in PRETRAINING:
+        assert composed(name).distributed_training.find_unused_parameters is False, name
+    on_two_workers(_pretraining_worker, tiny_data(tmp_path, "roberta_base"), str(tmp_path))
+    for name, method in RECIPES:
+        first, second = (torch.load(tmp_path / f"{name}-{method}{rank}.pt") for rank in range(2))
+        assert torch.equal(first["gradient"], second["gradient"]), (name, method)
+        assert first["reductions"] == second["reductions"] == 1, (name, method)
+        assert first["weights"] > 40 and not first["unused"], (name, method)
+
+
+def _pretraining_worker(rank: int, data: str, out: str) -> None:
+    small = [
+        *TINY, f"task.data={data}", "task.tokens_per_sample=24", "model.max_positions=24",
+        "checkpoint.finetune_from_model=null", f"checkpoint.save_dir={out}/unused",
+        "distributed_training.distributed_world_size=1", "optimization.max_epoch=5",
+    ]  # fmt: skip
+    for name, method in RECIPES:
+        run = assembled(completed(composed(name, f"method={method}", *small)))
+        ddp = DistributedDataParallel(run.model, find_unused_parameters=False)
+        reduced: list[int] = []
+        ddp.register_comm_hook(reduced, REDUCE_AND_NOTE)
+        for _ in range(3):
+            reduced.clear()
+            step(run, ModuleProxyWrapper(ddp), [[rank, 2 + rank]])
+        trained = [(name, weight) for name, weight in run.model.named_parameters() if weight.requires_grad]
+        found = {
+            "gradient": flat_gradient(run.model), "weights": len(trained),
+            "reductions": max(reduced.count(index) for index in set(reduced)),
+            "unused": [name for name, weight in trained if weight.grad is None],
+        }  # fmt: skip
+        torch.save(found, f"{out}/{name}-{method}{rank}.pt")
 
 
 # --- infobert, whose network passes through no forward of DDP's ------------------------------------

@@ -67,7 +67,8 @@ def test_the_command_says_what_hydra_has_to_know(tmp_path: Path, encoder: Encode
     [
         ("commonsense_qa", 4, [], (2, 2)),
         ("commonsense_qa", 16, [], (1, 1)),
-        ("roberta_base", 1, [], (8, 32)),  # the recipe is for 16
+        ("roberta_base", 1, [], (32, 8)),  # the recipe is for 8
+        ("roberta_base", 16, [], (16, 1)),
         ("roberta_base", 64, [], (4, 1)),
         ("glue", 3, ["glue=mnli"], (1, 11)),
     ],
