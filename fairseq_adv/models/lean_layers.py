@@ -9,6 +9,7 @@ to a layer's input are in another order. Evaluation runs fairseq's layer as it i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -25,11 +26,11 @@ def use_lean_layers(model: nn.Module) -> None:
     """Training passes of ``model`` run its encoder's layers so; safe to call again.
 
     The layers are replaced on the instances. Those with anything unusual stay as they are: activation
-    checkpointing, quantisation noise, parts of another kind or with hooks.
+    checkpointing, quantisation noise, parts of another kind. So does a pass in which a part has hooks.
     """
     for layer in model.modules():
         if isinstance(layer, TransformerEncoderLayerBase) and _is_usual(layer):
-            layer.forward = partial(_forward, layer)
+            layer.forward = partial(_forward, layer, _parts(layer))
 
 
 def _is_usual(layer: Any) -> bool:
@@ -40,6 +41,16 @@ def _is_usual(layer: Any) -> bool:
         return False
     if attention.use_xformers or attention.add_zero_attn or attention.skip_embed_dim_check or layer.return_fc:
         return False
+    *products, one, other = _parts(layer)
+    return (
+        all(type(part) is nn.Linear and part.bias is not None for part in products)
+        and type(one) is type(other) is nn.LayerNorm
+    )
+
+
+def _parts(layer: Any) -> tuple[nn.Module, ...]:
+    """The modules of a layer that aren't called: products and norms."""
+    attention = layer.self_attn
     products = (
         attention.q_proj,
         attention.k_proj,
@@ -48,24 +59,21 @@ def _is_usual(layer: Any) -> bool:
         layer.fc1,
         layer.fc2,
     )
-    norms = (layer.self_attn_layer_norm, layer.final_layer_norm)
-    return (
-        all(type(one) is nn.Linear and one.bias is not None for one in products)
-        and all(type(one) is nn.LayerNorm for one in norms)
-        and not any(one._forward_hooks or one._forward_pre_hooks for one in (*products, *norms))
-    )
+    return (*products, layer.self_attn_layer_norm, layer.final_layer_norm)
 
 
 def _forward(
-    layer: Any, x: Tensor, encoder_padding_mask: Tensor | None, attn_mask: Tensor | None = None
-) -> Any:
+    layer: Any, parts: Sequence[nn.Module], x: Tensor, encoder_padding_mask: Tensor | None,
+    attn_mask: Tensor | None = None,
+) -> Any:  # fmt: skip
     """The layer's forward, with the same arguments; ``x`` is (tokens, rows, dim)."""
     modules = layer._modules
     attention = modules["self_attn"]
     # objectives/first_token.py replaces two methods: the layer then computes the first token only.
     first = "residual_connection" in vars(layer)
     others = first is not ("forward" in vars(attention)) or attention._forward_hooks
-    if not layer.training or attn_mask is not None or others:
+    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in parts)
+    if not layer.training or attn_mask is not None or others or hooked:
         return TransformerEncoderLayerBase.forward(layer, x, encoder_padding_mask, attn_mask)
     if not layer.ever_training:
         layer.ever_training = True

@@ -33,12 +33,13 @@ NO_GPU = ".*CUDA is not available"  # what torch says of CUDA's autocast and of 
 
 
 @contextmanager
-def computed_in(module: nn.Module) -> Iterator[set[torch.dtype]]:
-    """The types of the module's outputs."""
+def computed_in(*modules: nn.Module) -> Iterator[set[torch.dtype]]:
+    """The types of the modules' outputs. Layers whose parts have hooks are computed by fairseq's code."""
     found: set[torch.dtype] = set()
-    handle = module.register_forward_hook(lambda m, i, output: found.add(output.dtype))
+    handles = [one.register_forward_hook(lambda m, i, output: found.add(output.dtype)) for one in modules]
     yield found
-    handle.remove()
+    for handle in handles:
+        handle.remove()
 
 
 @pytest.mark.parametrize("objective", ["classes", "masked_lm"])
@@ -48,8 +49,8 @@ def test_fairseqs_own_criterions_train_in_it(folders: dict[str, Path], objective
     losses, found = [], []
     for criterion in ("standard", own):
         run = run_of(folders, objective, criterion, *DROPOUT, "--amp")
-        layer = run.model.encoder.sentence_encoder.layers[0]
-        with warnings.catch_warnings(), computed_in(layer.fc1) as products:
+        first = [layer.fc1 for layer in run.model.encoder.sentence_encoder.layers]
+        with warnings.catch_warnings(), computed_in(*first) as products:
             warnings.filterwarnings("error", message=NO_GPU)
             losses.append(one_step(run, batch(run, [0, 1, 2, 3]))[0])
         assert products == {torch.bfloat16}
@@ -70,7 +71,7 @@ def test_recomputed_activations_give_the_same_update(folders: dict[str, Path], m
         run = run_of(folders, "classes", method, *OPTIONS[method], *DESCENT, *DROPOUT, "--amp")
         for layer in run.model.encoder.sentence_encoder.layers if recompute else ():
             checkpoint_wrapper(layer)
-        with computed_in(run.model.encoder.sentence_encoder.layers[0].fc1) as products:
+        with computed_in(*(one.fc1 for one in run.model.encoder.sentence_encoder.layers)) as products:
             updates.append(change(run, [0, 1, 2], [3, 4]))
         assert products == {torch.bfloat16}
     assert (updates[1] - updates[0]).norm() <= 3e-4 * updates[0].norm()
