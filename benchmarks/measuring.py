@@ -8,9 +8,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from unittest import mock
 
+T = TypeVar("T")
 MODELS = {
     # layers, dim, feed-forward, heads, vocabulary
     "thin": (12, 32, 128, 4, 1000),  # whose products take no time: what is left is the host's work
@@ -131,7 +132,7 @@ def keeping_the_peak(train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return step
 
 
-def rotated(names: Iterable[str], turn: int) -> list[str]:
+def rotated(names: Iterable[T], turn: int) -> list[T]:
     """The sides in the order of a turn: each comes first in turn, so that none always follows another."""
     every = list(names)
     return every[turn % len(every) :] + every[: turn % len(every)]

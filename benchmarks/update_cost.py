@@ -139,7 +139,7 @@ class Elsewhere:
         for line in self.process.stdout:
             if line.startswith(ANSWER):
                 return line[len(ANSWER) :]
-        raise RuntimeError(f"{self.process.args}: ended with status {self.process.wait()}")
+        raise RuntimeError(f"{self.process.args!r}: ended with status {self.process.wait()}")
 
 
 def serve(options: argparse.Namespace, folder: Path) -> None:
@@ -156,8 +156,8 @@ def operations(run: Callable[[], object]) -> int:
     """How many operations torch dispatches in ``run``; views are none, since they start no kernel."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    class Count(TorchDispatchMode):
-        total = 0
+    class Count(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        total: int = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             aliases = [value.alias_info for value in func._schema.returns]
@@ -165,9 +165,10 @@ def operations(run: Callable[[], object]) -> int:
             self.total += not is_view and func.__name__ != "_unsafe_view.default"
             return func(*args, **(kwargs or {}))
 
-    with Count() as seen:
+    counter = Count()  # type: ignore[no-untyped-call]
+    with counter:
         run()
-    return seen.total
+    return counter.total
 
 
 def compare(options: argparse.Namespace, names: list[str]) -> None:
@@ -176,7 +177,7 @@ def compare(options: argparse.Namespace, names: list[str]) -> None:
     sides = {(name, where): Elsewhere(name, path) for name in names for where, path in checkouts.items()}
     times: dict[tuple[str, str], list[float]] = {side: [] for side in sides}
     for turn in range(options.rounds + 1):
-        for side in rotated(sides, turn):
+        for side in rotated(list(sides), turn):
             times[side].append(sides[side].seconds())
     print("| side | ms an update, the other: this | this / the other, turn by turn | operations |")
     print("|---|---|---|---|")
