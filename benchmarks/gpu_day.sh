@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Everything worth running on a CUDA GPU, the most valuable first, in calls of a few minutes each. The parts up to
-# peers-base-amp take a quarter of an hour at most, the others 20 minutes.
+# masked-lm-large-32 take 25 minutes at most, the others 25 more.
 #
 #   benchmarks/gpu_day.sh prepare CARRIED      where there is network: wheels for the machine's Python, and texts
 #   benchmarks/gpu_day.sh OUT [--carried CARRIED] [--minutes N] [--jobs N] [--again] [--device cuda|cpu] [--tiny]
@@ -180,19 +180,25 @@ if [ -n "$tiny" ]; then
     modes modes-tiny 0 --methods standard freelb --precisions fp32 --modes single
 else
     peers peers-base-bf16 2 base bf16 32
-    peers peers-base-fp16 2 base fp16 32
-    profile 2 --model base --precision bf16 --sentences 32
-    modes modes-single 3 --modes single --precisions fp32 fp16 bf16 amp
+    amp=(freelb-amp standard-amp)
+    [[ " ${sides[*]} " != *" hf-sdpa "* ]] || amp+=(hf-eager-amp hf-sdpa-amp)
+    peers peers-base-amp 2 base fp32 32 "${amp[@]}"
+    part graphs 5 python benchmarks/gpu_graphs.py time equal
     # A part of its own, since all of its sides fail without triton and a C++ compiler.
     peers peers-base-compile 2 base bf16 32 freelb freelb-compile
-    peers peers-base-amp 2 base fp32 32 freelb-amp standard-amp smart-amp
-    # ALUM's pre-training recipe has 8 rows of 512 tokens on each GPU.
-    part masked-lm 2 python benchmarks/update_cost.py --task masked-lm --model base --precision fp16 --rows 8 \
-        --tokens 512
-    for half in bf16 fp16; do peers peers-large-$half 3 large $half 32; done
-    peers peers-base-bf16-128 2 base bf16 128
+    for rows in 8 32; do
+        for model in base:2 large:3; do
+            part masked-lm-${model%:*}-$rows ${model#*:} python benchmarks/update_cost.py --task masked-lm --model ${model%:*} \
+                --precision bf16 --rows $rows --tokens 512 --rounds 5 --sides standard alum_vat
+        done
+    done
     # Whichever cells are done when time is up are kept. Two processes share one GPU, on gloo.
     for mode in pytorch_ddp checkpoint-activations layerdrop update-freq; do modes modes-$mode 2 --modes $mode; done
+    profile 2 --model base --precision bf16 --sentences 32
+    modes modes-single 3 --modes single --precisions fp32 fp16 bf16 amp
+    peers peers-base-fp16 2 base fp16 32
+    for half in bf16 fp16; do peers peers-large-$half 3 large $half 32; done
+    peers peers-base-bf16-128 2 base bf16 128
     modes modes-all 2
 fi
 if [ ${#failed_parts[@]} -gt 0 ]; then echo "failed: ${failed_parts[*]}; see their logs in $out/gpu-day.tar.gz"; fi
