@@ -88,8 +88,8 @@ def captured(run: SimpleNamespace) -> int:
 
 
 def assert_equal(one: tuple[Tensor, Any], other: tuple[Tensor, Any]) -> None:
-    """To the bit on the emulated GPU. On an H200 one comparison of this tiny model, made twice, was equal once:
-    not all kernels repeat to the bit at this size.
+    """To the bit on the emulated GPU. On an H200 one comparison of this tiny model was made twice, and equal
+    once: not all kernels repeat to the bit at this size.
     """
     assert one[0].dtype == other[0].dtype
     if POSSIBLE:
