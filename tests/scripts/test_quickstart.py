@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from support import run_command
 
+import fairseq_adv.evaluation.attack as attack
 from fairseq_adv import load
-from fairseq_adv.evaluation import summaries, trained
+from fairseq_adv.evaluation import summaries
 from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.summaries import Summary
 
@@ -61,7 +62,7 @@ def test_the_table(repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
         assert (how.step_size, split) == (how.epsilon / 2, "test")
         return {"examples": 40, "accuracy": 81.25, "perturbed_accuracy": 80 - 1000 * how.epsilon}
 
-    monkeypatch.setattr(trained, "attack_checkpoint", attacked)
+    monkeypatch.setattr(attack, "attack_checkpoint", attacked)
     run = Summary("freelb", updates=94, seconds_per_update=0.5)
     monkeypatch.setattr(summaries, "summarise", lambda folder: run)
     table = runpy.run_path(str(repo / "examples" / "quickstart" / "table.py"))
