@@ -84,7 +84,7 @@ class StepGraphs:
             before = generation.capturing.taken
             captured = CapturedStep(self.method, step, batch, generation.capturing, self._gradients)
         except Exception as error:  # of any kind: training goes on without graphs
-            self._generations, self._is_on = [], False
+            self._generations, self._gradients, self._is_on = [], {}, False
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             logger.warning("--cuda-graphs: a step could not be captured, the run goes on without: %s", reason)
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -80,11 +81,18 @@ class Capture:
         with suppress(Exception):
             self._graph.capture_end()
         with suppress(Exception):
-            torch._C._cuda_endAllocateToPool(index, self.pool)
+            torch._C._cuda_endAllocateToPool(index, self.pool)  # fails where the capture did end
+            torch._C._cuda_releasePool(index, self.pool)  # a graph does so only if its capture ended
         with suppress(Exception):
             generator = torch.cuda.default_generators[index]
             generator.graphsafe_set_state(generator.clone_state())
         self._parts, self._graph = [], None
+
+
+@cache
+def stream_of_captures(device: torch.device) -> torch.cuda.Stream:
+    """One for all, since cuBLAS keeps memory for each stream it has seen, 64 MiB on an H200."""
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class Capturing:
@@ -101,7 +109,7 @@ class Capturing:
         self.device = device
         self.taken = 0
         self._pool = torch.cuda.graph_pool_handle()
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = stream_of_captures(device)
 
     def capture(self, warm_up: Callable[[], object], function: Callable[[Capture], _T]) -> tuple[Capture, _T]:
         """Captures ``function``, which gets the capture; see :meth:`Capture.record`.

@@ -1,6 +1,9 @@
 """``--cuda-graphs``: updates are those of a run without.
 
-On a GPU with CUDA's graphs; where there is none, on the emulated one with recorded operations in their place.
+On a GPU with CUDA's graphs; where there is none, on the emulated one with recorded operations in their place,
+and to the bit. On a GPU they were equal to the bit, too, wherever it was measured, but nobody promises that:
+cuBLAS and attention choose their kernels by what else is going on, and may sum in another order. So there the
+distance may be a small share of the way from the start.
 """
 
 from __future__ import annotations
@@ -28,6 +31,10 @@ pytestmark = pytest.mark.gpu
 CAPTURED = ["standard", "pgd", "freelb", "alum_vat"]
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
 GRAPHS = ["--bf16", "--cuda-graphs"]
+# Times, and the GB that are free: graphs take some, and leave less to the run after theirs.
+NOT_COMPUTED = {"train_wall", "wall", "gb_free"}
+# On a GPU, of the way from the start; runs with other dropout masks end 0.9 of it or more from each other.
+ROUNDING = 1e-2
 # Rows of up to four shapes, in turn.
 ROWS = [[0, 1, 2], [3, 4, 5], [0, 1], [6, 7, 8], [9, 10, 11], [2, 3], [12, 13, 14], [4, 5], [6, 0, 3], [0, 1]]
 TASKS: dict[str, Any] = {
@@ -56,15 +63,20 @@ def run_of(
     )
     run = build([word for word in args if cpu or word != "--cpu"])
     run.trainer.begin_epoch(1)
+    run.start = flat(run)
     return run
+
+
+def flat(run: SimpleNamespace) -> Tensor:
+    """All weights."""
+    return torch.cat([weight.detach().flatten() for weight in run.model.parameters()])
 
 
 def updates(
     run: SimpleNamespace, *rows: Sequence[list[int]], parts: int = 1
 ) -> tuple[Tensor, list[dict[str, float]]]:
-    """How far updates move the weights, and what each logs."""
+    """The weights after updates, and what each logs."""
     logs = []
-    start = flat_weights(run)
     chosen = list(rows or ROWS)
     for nth in range(0, len(chosen), parts):
         metrics.reset()
@@ -74,12 +86,8 @@ def updates(
         log = run.criterion.update_logs[-1]  # of the last mini-batch: numbers of the host
         sizes = {name: log[name] for name in ("ntokens", "sample_size")}
         assert all(type(size) is int for size in sizes.values())
-        logs.append({**{n: v for n, v in values.items() if n not in ("train_wall", "wall")}, **sizes})
-    return flat_weights(run) - start, logs
-
-
-def flat_weights(run: SimpleNamespace) -> Tensor:
-    return torch.cat([weight.detach().flatten() for weight in run.model.parameters()])
+        logs.append({**{n: v for n, v in values.items() if n not in NOT_COMPUTED}, **sizes})
+    return flat(run), logs
 
 
 def captured(run: SimpleNamespace) -> int:
@@ -87,18 +95,17 @@ def captured(run: SimpleNamespace) -> int:
     return sum(len(one.steps) for one in run.criterion._graphs._generations)
 
 
-def assert_equal(one: tuple[Tensor, Any], other: tuple[Tensor, Any]) -> None:
-    """To the bit on the emulated GPU. On an H200 one comparison of this tiny model was made twice, and equal
-    once: not all kernels repeat to the bit at this size.
-    """
+def assert_equal(run: SimpleNamespace, one: tuple[Tensor, Any], other: tuple[Tensor, Any]) -> None:
+    """``run``: one of the two, for where they began."""
     assert one[0].dtype == other[0].dtype
     if POSSIBLE:
-        assert torch.equal(one[0], other[0]) and one[1] == other[1]
+        assert torch.equal(one[0], other[0])
+        assert one[1] == other[1]
         return
-    assert (one[0] - other[0]).float().norm() <= 0.05 * other[0].float().norm()
-    assert len(one[1]) == len(other[1])
-    for log, expected in zip(one[1], other[1]):
-        assert log == pytest.approx(expected, rel=0.02, abs=1e-3)
+    way = (other[0] - run.start).float().norm()
+    assert (one[0] - other[0]).float().norm() <= ROUNDING * way
+    for mine, theirs in zip(one[1], other[1], strict=True):
+        assert mine == pytest.approx(theirs, rel=ROUNDING, abs=1e-3)
 
 
 @pytest.mark.parametrize("words", [["--bf16"], [], ["--bf16", "--no-adv-share-dropout"]], ids=" ".join)
@@ -110,7 +117,7 @@ def test_updates(tmp_path: Path, method: str, words: list[str]) -> None:
     run = run_of(tmp_path / "data", method, *words, "--cuda-graphs")
     found = updates(run)
     assert captured(run) >= 2
-    assert_equal(found, updates(run_of(tmp_path / "data", method, *words)))
+    assert_equal(run, found, updates(run_of(tmp_path / "data", method, *words)))
 
 
 @pytest.mark.parametrize("method", ["standard", "freelb", "alum_vat"])
@@ -122,7 +129,7 @@ def test_masked_lm(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch)
     assert captured(run) >= 2
     other = run_of(tmp_path / "data", method, "--bf16", task="masked_lm")
     other.criterion.objective.use_fixed_sizes()
-    assert_equal(found, updates(other))
+    assert_equal(run, found, updates(other))
     plain = updates(run_of(tmp_path / "data", method, "--bf16", task="masked_lm"), *ROWS[:2])
     assert [log["loss"] for log in plain[1]] == pytest.approx([log["loss"] for log in found[1][:2]], rel=1e-2)
 
@@ -138,14 +145,14 @@ def test_rows_with_padding_have_other_graphs(tmp_path: Path) -> None:
     rows = [alike, alike, padded, padded, alike]
     found = updates(run, *rows)
     assert captured(run) == 2
-    assert_equal(found, updates(run_of(tmp_path / "data", "freelb", "--bf16"), *rows))
+    assert_equal(run, found, updates(run_of(tmp_path / "data", "freelb", "--bf16"), *rows))
 
 
 def test_micro_batches_add_up(tmp_path: Path) -> None:
     run = run_of(tmp_path / "data", "freelb", *GRAPHS)
     found = updates(run, parts=3)
     assert captured(run) >= 2
-    assert_equal(found, updates(run_of(tmp_path / "data", "freelb", "--bf16"), parts=3))
+    assert_equal(run, found, updates(run_of(tmp_path / "data", "freelb", "--bf16"), parts=3))
 
 
 def test_a_capture_that_fails_leaves_nothing(
@@ -163,11 +170,11 @@ def test_a_capture_that_fails_leaves_nothing(
         run = run_of(tmp_path / "data", "freelb", *GRAPHS)
         found = updates(run)
         expected = updates(run_of(tmp_path / "data", "freelb", "--bf16"))
-    assert captured(run) == 0
+    assert captured(run) == 0 and not run.criterion._graphs._gradients
     assert sum("could not be captured" in one.message for one in caplog.records) == 1
-    assert_equal(found, expected)
+    assert_equal(run, found, expected)
     later = run_of(tmp_path / "data", "freelb", *GRAPHS)
-    assert_equal(updates(later), updates(run_of(tmp_path / "data", "freelb", "--bf16")))
+    assert_equal(later, updates(later), updates(run_of(tmp_path / "data", "freelb", "--bf16")))
     assert captured(later) >= 2
 
 
@@ -179,7 +186,7 @@ def test_other_weights_have_other_graphs(tmp_path: Path) -> None:
         weight = run.model.encoder.sentence_encoder.layers[0].fc1.weight
         weight.data = weight.data.clone()
         found.append(updates(run))
-    assert_equal(*found)
+    assert_equal(run, *found)
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,10 +215,9 @@ def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_is_not_captured_trains_as_before(
     tmp_path: Path, words: list[str], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = [
-        updates(run_of(tmp_path / "data", "standard", *words, *more)) for more in ([], ["--cuda-graphs"])
-    ]
-    assert_equal(*found)
+    runs = [run_of(tmp_path / "data", "standard", *words, *more) for more in ([], ["--cuda-graphs"])]
+    found = [updates(run) for run in runs]
+    assert_equal(runs[0], *found)
     assert [f"no effect: {told}" in one.message for one in caplog.records if "effect:" in one.message] == [
         True
     ]
