@@ -91,7 +91,7 @@ class Capture:
 
 @cache
 def stream_of_captures(device: torch.device) -> torch.cuda.Stream:
-    """One for all, since cuBLAS keeps memory for each stream it has seen, 64 MiB on an H200."""
+    """One for all, since cuBLAS keeps memory for each stream that it has seen."""
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call, no-any-return]
 
 
