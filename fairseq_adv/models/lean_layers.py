@@ -26,11 +26,12 @@ def use_lean_layers(model: nn.Module) -> None:
     """Training passes of ``model`` run its encoder's layers so; safe to call again.
 
     The layers are replaced on the instances. Those with anything unusual stay as they are: activation
-    checkpointing, quantisation noise, parts of another kind. So does a pass in which a part has hooks.
+    checkpointing, quantisation noise, parts of another kind. So does a pass in which a module within
+    the layer has hooks, since most of these are not called.
     """
     for layer in model.modules():
         if isinstance(layer, TransformerEncoderLayerBase) and _is_usual(layer):
-            layer.forward = partial(_forward, layer, _parts(layer))
+            layer.forward = partial(_forward, layer, list(layer.modules())[1:])
 
 
 def _is_usual(layer: Any) -> bool:
@@ -41,16 +42,6 @@ def _is_usual(layer: Any) -> bool:
         return False
     if attention.use_xformers or attention.add_zero_attn or attention.skip_embed_dim_check or layer.return_fc:
         return False
-    *products, one, other = _parts(layer)
-    return (
-        all(type(part) is nn.Linear and part.bias is not None for part in products)
-        and type(one) is type(other) is nn.LayerNorm
-    )
-
-
-def _parts(layer: Any) -> tuple[nn.Module, ...]:
-    """The modules of a layer that aren't called: products and norms."""
-    attention = layer.self_attn
     products = (
         attention.q_proj,
         attention.k_proj,
@@ -59,11 +50,22 @@ def _parts(layer: Any) -> tuple[nn.Module, ...]:
         layer.fc1,
         layer.fc2,
     )
-    return (*products, layer.self_attn_layer_norm, layer.final_layer_norm)
+    return all(type(part) is nn.Linear and part.bias is not None for part in products) and all(
+        type(part) is nn.LayerNorm for part in (layer.self_attn_layer_norm, layer.final_layer_norm)
+    )
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
 
 
 def _forward(
-    layer: Any, parts: Sequence[nn.Module], x: Tensor, encoder_padding_mask: Tensor | None,
+    layer: Any, within: Sequence[nn.Module], x: Tensor, encoder_padding_mask: Tensor | None,
     attn_mask: Tensor | None = None,
 ) -> Any:  # fmt: skip
     """The layer's forward, with the same arguments; ``x`` is (tokens, rows, dim)."""
@@ -71,9 +73,8 @@ def _forward(
     attention = modules["self_attn"]
     # objectives/first_token.py replaces two methods: the layer then computes the first token only.
     first = "residual_connection" in vars(layer)
-    others = first is not ("forward" in vars(attention)) or attention._forward_hooks
-    hooked = any(part._forward_hooks or part._forward_pre_hooks for part in parts)
-    if not layer.training or attn_mask is not None or others or hooked:
+    is_unusual = first is not ("forward" in vars(attention)) or any(map(_has_hooks, within))
+    if not layer.training or attn_mask is not None or is_unusual:
         return TransformerEncoderLayerBase.forward(layer, x, encoder_padding_mask, attn_mask)
     if not layer.ever_training:
         layer.ever_training = True

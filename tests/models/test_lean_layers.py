@@ -76,10 +76,16 @@ def test_checkpoints_are_equal_and_unusual_layers_are_left_alone(data: Path) -> 
     wrapped = first.forward
     use_lean_layers(run.model)
     assert first.forward is wrapped and "forward" in vars(second)
-    called: list[None] = []
-    second.fc1.register_forward_hook(lambda *_: called.append(None))
-    one_pass(run)
-    assert called, "a hook was not called"
+    for module in (second.fc1, second.self_attn, second.dropout_module):
+        called: list[str] = []
+        hooks = [
+            module.register_forward_pre_hook(lambda *_, to=called: to.append("forward")),
+            module.register_full_backward_hook(lambda *_, to=called: to.append("backward")),
+        ]
+        one_pass(run)
+        assert {*called} == {"forward", "backward"}, type(module)
+        for hook in hooks:
+            hook.remove()
     assert before.keys() == run.model.state_dict().keys()
 
 
