@@ -6,7 +6,6 @@ import gc
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from types import TracebackType
 from typing import Any, TypeVar
 
 import torch
@@ -158,14 +157,6 @@ class CapturedReplay(DropoutReplay):
             self._capture.act(self._keep)
         self._has_begun = True
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        pass
 
     def _keep(self) -> None:
         self._state: Tensor = torch.cuda.get_rng_state(self.device)
