@@ -21,6 +21,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.perturbation import find_layers
 
 OLDEST_TORCH = (2, 7)  # the first with cache_key_tag; 2.5 is the first that makes weights inputs
+HOW: dict[str, Any] = {}  # further arguments of torch.compile; tests set a backend
 CACHE_TAG = "no donated buffers"
 
 
@@ -130,5 +131,5 @@ def _torch_compile(mode: str) -> _TorchCompile:
         torch.compiler.config.cache_key_tag += CACHE_TAG
     # A missing triton is one of the latter only.
     failed = (exc.BackendCompilerFailed, getattr(exc, "ShortenTraceback", exc.BackendCompilerFailed))
-    whole, first = (torch.compile(part, mode=mode) for part in (_whole, _first))
+    whole, first = (torch.compile(part, mode=mode, **HOW) for part in (_whole, _first))
     return _TorchCompile(whole, first, torch._dynamo.maybe_mark_dynamic, failed)
