@@ -34,22 +34,20 @@ from typing import Any
 
 import numpy as np
 
-from fairseq_adv.cli.script import count
+from fairseq_adv.cli.script import HelpFormatter, count
 
 SIDES = ("fairseq 0.12.2", "fairseq_adv")
 WORDS, SEEDS, ROWS_TOGETHER = 50260, (1, 2, 3), 32
 
 
 def parser() -> argparse.ArgumentParser:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
     add = options.add_argument
-    add("--tokens", type=count, default=512, help="of a row (default: 512)")
-    add("--sample-break-mode", default="complete", help="default: complete, as in the recipes")
-    add("--rows", type=count, default=1024, help="rows a turn (default: 1024)")
+    add("--tokens", type=count, default=512, help="of a row")
+    add("--sample-break-mode", default="complete", help="the recipes have complete")
+    add("--rows", type=count, default=1024, help="rows a turn")
     add("--turns", type=count, default=5)
-    add("--check", type=count, default=10_000, help="rows compared for each seed (default: 10000)")
+    add("--check", type=count, default=10_000, help="rows compared for each seed")
     add("--epoch-rows", type=count, default=10_000_000)
     add("--epoch-side", choices=SIDES, help=argparse.SUPPRESS)  # a process of its own
     add("--epoch-data", type=Path, help=argparse.SUPPRESS)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from argparse import RawDescriptionHelpFormatter
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -19,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from measuring import MODELS
 from tables import markdown, write_between
 
-from fairseq_adv.cli.script import exit_status
+from fairseq_adv.cli.script import HelpFormatter, exit_status
 
 UPDATES, ROWS, TOKENS, MASKED = 100_000, 256, 512, 0.15  # the paper's run, rows of an update
 OF_ALL = UPDATES * ROWS * TOKENS
@@ -111,10 +110,17 @@ def tables() -> dict[str, list[str]]:
     return {name: markdown(heads[name], cells[name]) for name in heads}
 
 
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=HelpFormatter)
+    options.add_argument(
+        "page", type=Path, help="a page with two lines for each table, such as <!-- time: begin --> and end"
+    )
+    return options
+
+
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
-    options.add_argument("page", type=Path, help="has a line <!-- NAME: begin --> and one of its end a table")
-    return exit_status(lambda: write(options.parse_args().page))
+    options = parser().parse_args()
+    return exit_status(lambda: write(options.page))
 
 
 def write(page: Path) -> None:

@@ -74,6 +74,17 @@ def test_what_gets_a_gradient(kind: str, trains: bool, moves: bool, reaches_tabl
     assert torch.equal(net.table.weight.grad, once.table.weight.grad) is not (skipped or reaches_table)
 
 
+def test_gradients_of_passes_add_up_to_the_bit() -> None:
+    ours, plain = Net().eval(), Net().eval()
+    for each in Passes(ours, ours, None).descents(3):
+        each.backward(each.loss())
+    for _ in range(3):
+        plain().backward()
+    for weight, other in zip(ours.parameters(), plain.parameters()):
+        assert weight.grad is not None and other.grad is not None
+        assert torch.equal(weight.grad, other.grad)
+
+
 @pytest.mark.parametrize("share", [True, False])
 def test_a_pass_is_repeated_with_its_masks_and_leaves_the_generator(share: bool) -> None:
     net, losses, state = Net(), [], torch.get_rng_state()
