@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measuring import MODELS, build_trainer, encoder_words, rotated, write_labels, write_words
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
+from fairseq_adv.data.errors import DataError
 
 SIZES = "--adv-steps 3 --adv-lr 0.03 --adv-max-norm 0.1 --adv-init-mag 0.05"
 METHODS = {
@@ -164,6 +165,8 @@ def main(words: Sequence[str] | None = None) -> int:
     def work() -> int:
         import torch
 
+        if not torch.cuda.is_available():
+            raise DataError("torch sees no CUDA GPU; this program needs one")
         print(f"torch {torch.__version__}, {torch.cuda.get_device_name()}, bf16, dropout 0.1")
         for part in options.parts:
             with tempfile.TemporaryDirectory() as name:
