@@ -23,10 +23,13 @@ _FIXES = {
 class DataError(ValueError):
     """An input that can't be used; the message names the file and line (or option) and the fix.
 
-    What it quotes is shown safely, and its length is bounded: see ``data/printable.py``.
+    What it quotes is shown safely, and its length is bounded: see ``data/printable.py``. torch raises that of
+    a process that loads data again, with the traceback there as its text: the message is that text's end.
     """
 
     def __init__(self, text: str) -> None:
+        if text.startswith("Caught DataError in DataLoader worker"):
+            text = text.rpartition(f"{__name__}.DataError: ")[2].rstrip()
         super().__init__(brief(printable(text)))
 
 

@@ -12,6 +12,7 @@ import torch
 from corpus_shards import pretraining_args, write_shards
 from fairseq.tasks.masked_lm import MaskedLMTask
 from support import build, slow
+from torch.utils.data import DataLoader
 
 from fairseq_adv.data.errors import DataError
 
@@ -107,6 +108,11 @@ def test_a_row_that_training_does_not_mask_has_no_mask(tmp_path: Path, bpe: dict
     ours, _ = both(write_shards(tmp_path, 1, words=["a", "<mask>", "b"]), bpe)
     with pytest.raises(DataError, match="has a <mask>"):
         [ours[i] for i in range(len(ours))]
+    loaded = DataLoader(ours, collate_fn=ours.collater, num_workers=1)
+    with pytest.raises(
+        DataError, match=r"^row \d of the corpus has a <mask>, which only the training may set$"
+    ):
+        list(loaded)
 
 
 @pytest.mark.parametrize(
