@@ -536,6 +536,7 @@ def test_a_closed_terminal_is_a_signal(data: Path, encoder: Path, tmp_path: Path
     process, terminal = pty.fork()
     if process == 0:
         os.environ.update(OMP_NUM_THREADS="1", PYTHONWARNINGS="ignore")
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which may have started the tests, ignores it
         os.execv(sys.executable, command)
     said = b""
     while b"dev accuracy" not in said:
