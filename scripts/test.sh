@@ -2,7 +2,7 @@
 # Sets up .venv if needed and runs the tests on all cores. Without options: everything that CI runs.
 #
 #   scripts/test.sh                              the default lane
-#   scripts/test.sh --fast                       a few tests of every package, in less than a minute
+#   scripts/test.sh --fast                       a few tests of every package, in about a minute
 #   scripts/test.sh --slow                       further combinations, which CI runs every night
 #   scripts/test.sh --slurm                      on a real SLURM of two nodes; needs Debian's packages, and root
 #   scripts/test.sh [LANE] --installed           with the Python on PATH, as it is, instead of .venv
