@@ -19,8 +19,9 @@ from fairseq_adv.criterions.method_options import OWN_MASKS, SHARE_DROPOUT, Meth
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.vat_log import ascent_log, dropout_log
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.objectives.divergence import DIVERGENCES
 from fairseq_adv.perturbation import Passes, Perturbation, float32_embedding
+from fairseq_adv.perturbation.algorithms import ascend_divergence
+from fairseq_adv.perturbation.divergence import DIVERGENCES
 from fairseq_adv.perturbation.precision import warn_of_rounding
 from fairseq_adv.perturbation.steps import VAT_PROJECTIONS, vat_step
 
@@ -164,21 +165,12 @@ class ALUMCriterion(Method):
         cfg, delta = self.cfg, passes.delta
         assert delta is not None  # for mypy
         move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
-        usable = torch.ones((), dtype=torch.bool, device=batch.device)
-        divergences: list[Tensor] = []
-        to_delta = partial(self.backward_to_delta, clean, sample=batch.sample)
-        for each in passes.ascents(cfg.vat_steps):
-            divergence, scale = each.backward(each.forward(), by=to_delta)
-            gradient = delta.gradient() / scale
-            usable = usable & gradient.isfinite().all()
-            gradient = torch.where(usable, gradient, torch.zeros_like(gradient))
-            delta.step(move, gradient)
-            divergences.append(divergence)
-        delta.move_to(torch.where(usable, delta.value(), torch.zeros_like(gradient)))
-        measured = ascent_log(delta, gradient, usable, divergences)
+        divergence = partial(self._divergence, sample=batch.sample)
+        found = ascend_divergence(passes, clean, divergence, cfg.vat_steps, move)
+        measured = ascent_log(delta, found)
         if not self.is_repeatable(batch):
-            measured.update(dropout_log(batch, passes, partial(self._divergence, clean, sample=batch.sample)))
-        return usable, measured
+            measured.update(dropout_log(batch, passes, partial(divergence, clean)))
+        return found.usable, measured
 
     def is_repeatable(self, batch: MiniBatch) -> bool:
         """Not one whose log is written: it has a pass more."""
@@ -195,25 +187,6 @@ class ALUMCriterion(Method):
     def other_terms(self, batch: MiniBatch, clean: Tensor, passes: Passes) -> dict[str, tuple[float, Tensor]]:
         """Further terms of the loss: name in the log, weight, and value summed over the batch."""
         return {}
-
-    def backward_to_delta(self, clean: Tensor, perturbed: Tensor, sample: Sample) -> tuple[Tensor, Tensor]:
-        """Propagates the divergence back to delta.
-
-        The gradient at the predictions is scaled first, so that its largest entry is between 1 and 2: near
-        delta = 0 it is so small that half precision would round it to 0. The factor is a power of two, which
-        is exact in fp32.
-
-        Returns:
-            the divergence, and the factor by which delta's gradient is too large.
-        """
-        leaf = perturbed.detach().float().requires_grad_()
-        divergence = self._divergence(clean, leaf, sample, detach_targets=False)
-        (gradient,) = torch.autograd.grad(divergence, leaf)
-        largest = gradient.abs().amax()
-        exponent = torch.where(largest > 0, largest, torch.ones_like(largest)).log2().floor()
-        scale = torch.exp2(-exponent).clamp(max=2.0**120)
-        torch.autograd.backward(perturbed, (gradient * scale).to(perturbed.dtype))
-        return divergence.detach(), scale
 
     def _divergence(
         self, clean: Tensor, other: Tensor, sample: Sample, detach_targets: bool = True

@@ -6,12 +6,12 @@ which is averaged over the passes, and that of the perturbation, which is used f
 
 from dataclasses import dataclass
 
-import torch
 from fairseq.criterions import register_criterion
 
 from fairseq_adv.criterions.adversarial import CleanWeightConfig, CleanWeightMethod, steps
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.perturbation import algorithms
 
 
 @dataclass
@@ -37,16 +37,8 @@ class FreeLBCriterion(CleanWeightMethod):
     small_encoder_lr = "1e-4"
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        delta, steps, weight = self.perturbation(batch), self.cfg.adv_steps, self.cfg.adv_clean_weight
-        passes = self.passes(batch, delta)
+        cfg, passes = self.cfg, self.passes(batch, self.perturbation(batch))
         clean = self.clean_pass(batch, passes)
-        for each in passes.descents(steps):  # the first at X + delta_0 (line 4)
-            loss = each.loss()
-            share = loss / steps
-            if self.begins_at_x and each.is_first:
-                share = share + weight * loss
-            each.backward(share)  # lines 6 and 7: g <- g + 1/K grad_theta, and g_adv
-            if not each.is_last:
-                delta.ascend(self.cfg.adv_lr)  # lines 8 and 9; the paper's delta_K is never used
-        mean = torch.stack(passes.losses).mean(dim=0)
+        weight = cfg.adv_clean_weight if self.begins_at_x else 0.0
+        mean = algorithms.freelb(passes, cfg.adv_steps, cfg.adv_lr, weight)
         return self.adversarial_log(batch, passes, self.total(mean, clean, passes))

@@ -9,6 +9,7 @@ from fairseq_adv.criterions.adversarial import CleanWeightConfig, CleanWeightMet
 from fairseq_adv.criterions.flood import check_flood_options
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
+from fairseq_adv.perturbation import algorithms
 
 
 @dataclass
@@ -40,13 +41,8 @@ class PGDCriterion(CleanWeightMethod):
         return False  # all K ascent steps are used
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        delta, weight = self.perturbation(batch), self.cfg.adv_clean_weight
-        passes = self.passes(batch, delta)
+        cfg, passes = self.cfg, self.passes(batch, self.perturbation(batch))
         clean = self.clean_pass(batch, passes)
-        for each in passes.ascents(self.cfg.adv_steps, first_trains=self.begins_at_x):
-            loss = each.loss()
-            each.backward(weight * loss if each.trains else loss)
-            delta.ascend(self.cfg.adv_lr)  # eq. 1
-        loss = passes.last().loss()
-        batch.descend(loss)
-        return self.adversarial_log(batch, passes, self.total(loss.detach(), clean, passes))
+        weight = cfg.adv_clean_weight if self.begins_at_x else 0.0
+        loss = algorithms.pgd(passes, cfg.adv_steps, cfg.adv_lr, weight, batch.descend)
+        return self.adversarial_log(batch, passes, self.total(loss, clean, passes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -10,27 +10,26 @@ from torch import Tensor
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.perturbation import Passes, Perturbation
+from fairseq_adv.perturbation.algorithms import Ascent
 from fairseq_adv.perturbation.passes import frozen_parameters
 from fairseq_adv.perturbation.steps import cosine
 
 
-def ascent_log(delta: Perturbation, gradient: Tensor, usable: Tensor, divergences: Sequence[Tensor]) -> Log:
+def ascent_log(delta: Perturbation, ascent: Ascent) -> Log:
     """How far delta moved, and along what.
 
     Args:
         delta: after the last step.
-        gradient: of the last step, (rows, tokens, dim).
-        usable: a bool scalar, whether all gradients were finite.
-        divergences: those before each step, scalars in nats.
+        ascent: what moved it.
     """
     inf, l2 = delta.norm("linf"), delta.norm("l2")
     return {
-        "vat_divergence_start": divergences[0],
+        "vat_divergence_start": ascent.divergences[0],
         "vat_norm_inf": inf.sum(),
         "vat_norm_l2": l2.sum(),
         "adv_ratio": delta.relative_norm().sum(),
-        "vat_cosine": cosine(delta.value(), gradient, delta.groups).sum(),
-        "vat_skipped": 1 - usable.long(),
+        "vat_cosine": cosine(delta.value(), ascent.gradient, delta.groups).sum(),
+        "vat_skipped": 1 - ascent.usable.long(),
         "nexamples": inf.numel(),
     }
 

@@ -12,9 +12,9 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.encoder_states import first_states
 from fairseq_adv.perturbation import Groups
+from fairseq_adv.perturbation.divergence import divergence
 from fairseq_adv.perturbation.host_copies import host_copy
 from fairseq_adv.tasks import task_record
 
@@ -119,9 +119,9 @@ class Objective(ABC):
             clean: from :meth:`predict`.
             perturbed: the same, for a perturbed input.
             sample: the batch.
-            kind: one of :data:`fairseq_adv.objectives.divergence.DIVERGENCES`; a regression uses the squared
-                difference instead.
-            detach_targets: see :func:`fairseq_adv.objectives.divergence.divergence`.
+            kind: one of :data:`fairseq_adv.perturbation.divergence.DIVERGENCES`; a regression uses the
+                squared difference instead.
+            detach_targets: see :func:`fairseq_adv.perturbation.divergence.divergence`.
         """
         return self.row_divergence(clean, perturbed, kind, detach_targets).sum()
 

@@ -23,9 +23,9 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import check_labels, check_split, class_names
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_classification_head
-from fairseq_adv.objectives.divergence import squared_difference
 from fairseq_adv.objectives.first_token import first_token_context
 from fairseq_adv.objectives.gathered import Numbers, gathered, log_gathered
+from fairseq_adv.perturbation.divergence import squared_difference
 
 _MOMENTS = ("ntargets", "target_sum", "target_squares")
 

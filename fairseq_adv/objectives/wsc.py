@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Sample, check_masked_lm_head
-from fairseq_adv.objectives.divergence import divergence
 from fairseq_adv.objectives.labelled import Labelled
 from fairseq_adv.perturbation import Groups
+from fairseq_adv.perturbation.divergence import divergence
 from fairseq_adv.perturbation.host_copies import host_copy, places, with_host_copy
 
 ABSENT = float("-inf")

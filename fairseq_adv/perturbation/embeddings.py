@@ -55,7 +55,8 @@ def parts_of(model: nn.Module) -> EncoderParts | None:
 
 
 def find_token_embedding(model: nn.Module) -> nn.Module:
-    """The one layer that embeds the encoder's tokens, even if DDP or fairseq wraps the model.
+    """The one layer that embeds the encoder's tokens, even if DDP or fairseq wraps the model: what a model
+    of transformers returns as ``get_input_embeddings()``, or fairseq's ``embed_tokens``.
 
     Raises:
         ValueError: the model has no such layer, more than one, or one that a decoder uses too.
@@ -63,6 +64,10 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
     parts = parts_of(model)
     if parts is not None:
         return parts.embedding
+    for module in model.modules():  # the outermost of transformers' models
+        if hasattr(module, "get_input_embeddings"):
+            theirs: nn.Module = module.get_input_embeddings()  # type: ignore[operator]
+            return theirs
     names_of: dict[int, list[str]] = {}
     layers: dict[int, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -98,6 +103,8 @@ class Perturbation:
         radius: epsilon of the ball; 0 or less: no ball.
         groups: the rows of each example; ``None``: every row is an example.
         free_start: the start may lie outside of the ball.
+        mask: (rows, tokens) bool, true on the tokens that may be perturbed; ``None``: on all but
+            ``padding_idx``.
         relative: sizes (of start, step and radius) are relative to the example's clean embeddings: to ||X||_F
             for ``l2``, to their root mean square for ``linf``. delta moves as if the embeddings were divided
             by that number and the model multiplied them by it again.
@@ -127,6 +134,7 @@ class Perturbation:
         groups: Groups | None = None,
         relative: bool = False,
         free_start: bool = False,
+        mask: Tensor | None = None,
     ) -> None:
         self.embedding = embedding
         self.padding_idx = padding_idx
@@ -136,6 +144,7 @@ class Perturbation:
         self.groups = groups
         self.relative = relative
         self.free_start = free_start
+        self._given_mask = mask
         self.delta: Tensor | None = None
         self.embedding_norm: Tensor | None = None
         self.unit: Tensor | None = None
@@ -263,8 +272,10 @@ class Perturbation:
 
     @torch.no_grad()
     def _begin(self, tokens: Tensor, embedded: Tensor) -> None:
-        mask, dim = tokens.ne(self.padding_idx), embedded.size(-1)
-        with_host_copy(mask, host_copy(tokens).ne(self.padding_idx))
+        mask, dim = self._given_mask, embedded.size(-1)
+        if mask is None:
+            mask = tokens.ne(self.padding_idx)
+            with_host_copy(mask, host_copy(tokens).ne(self.padding_idx))
         self.tokens, self.mask = tokens, mask
         self.embedding_norm = geometry.example_norm(embedded * mask.unsqueeze(-1), "l2", self.groups)
         delta = self.start(mask, dim)

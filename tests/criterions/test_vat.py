@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from criterions.restated import (
     recorded,
     run_of,
 )
+from fairseq_adv.perturbation.algorithms import backward_to_delta
 
 ROWS = [0, 1, 2, 3]
 FP16 = ["--memory-efficient-fp16", "--fp16-init-scale", "4"]
@@ -199,7 +201,8 @@ def test_the_gradient_of_delta_does_not_underflow(folders: dict[str, Path]) -> N
     generator = torch.Generator().manual_seed(0)
     perturbed = torch.randn(count, words, generator=generator).half().requires_grad_()
     clean = perturbed.detach().float() + 1e-5 * torch.randn(count, words, generator=generator)
-    _, scale = run.criterion.backward_to_delta(clean, perturbed, sample)
+    divergence = partial(run.criterion._divergence, sample=sample)
+    _, scale = backward_to_delta(clean, divergence, perturbed)
     exact = perturbed.detach().double().requires_grad_()
     value = references.total_divergence(list(clean), list(exact), "symmetric-kl", False)
     (expected,) = torch.autograd.grad(value, exact)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fairseq_adv.objectives.divergence import DIVERGENCES, divergence, squared_difference
+from fairseq_adv.perturbation.divergence import DIVERGENCES, divergence, squared_difference
 
 pytestmark = pytest.mark.fast
 
