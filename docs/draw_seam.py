@@ -23,7 +23,7 @@ PASSES = 2
 # Lanes from left to right: title, colour, and the folders whose functions belong to it.
 LANES = (
     ("fairseq", "#57606a", ("fairseq/trainer.py", "fairseq/tasks/", "fairseq/optim/")),
-    ("method", "#3949ab", ("fairseq_adv/criterions/",)),
+    ("method", "#3949ab", ("fairseq_adv/criterions/", "fairseq_adv/perturbation/algorithms.py")),
     ("objective", "#00796b", ("fairseq_adv/objectives/",)),
     ("encoder", "#57606a", ("fairseq/models/",)),
     ("perturbation", "#c2410c", ("fairseq_adv/perturbation/",)),

@@ -108,3 +108,16 @@ def moved(weights: Sequence[nn.Parameter], steps: list[Tensor]) -> Iterator[Tens
 def _copy(kept: Sequence[Tensor], weights: Sequence[nn.Parameter]) -> None:
     for weight, old in zip(weights, kept):
         weight.copy_(old)
+
+
+@contextmanager
+def replaced(weights: Sequence[nn.Parameter], values: Sequence[Tensor]) -> Iterator[None]:
+    """In this context the weights have other values, cast to their types. For passes without a graph."""
+    kept = [weight.data for weight in weights]
+    try:
+        for weight, value in zip(weights, values):
+            weight.data = value.to(weight.dtype)
+        yield
+    finally:
+        for weight, data in zip(weights, kept):
+            weight.data = data

@@ -1,0 +1,40 @@
+"""What :mod:`fairseq_adv.loop` has to know of a model."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Optional
+
+from torch import nn
+
+_REFUSED = {
+    "OptimizedModule": "torch.compile does not run the hook that adds delta: pass the model as it was",
+    "FullyShardedDataParallel": "FSDP reduces gradients in each pass, and moves weights: use DDP",
+    "FSDPModule": "FSDP reduces gradients in each pass, and moves weights: use DDP",
+    "DataParallel": "its copies of the model live for one pass: use DistributedDataParallel",
+}
+
+
+def check_model(model: nn.Module) -> None:
+    """Raises ValueError, with what to do instead, for a model that can't be trained in several passes."""
+    for module in model.modules():
+        names = [base.__name__ for base in type(module).__mro__]
+        if getattr(module, "_compiled_call_impl", None) is not None:
+            names.append("OptimizedModule")
+        reason = next((_REFUSED[name] for name in names if name in _REFUSED), "")
+        recompute: Any = getattr(module, "_gradient_checkpointing_func", None)
+        if isinstance(recompute, partial) and recompute.keywords.get("preserve_rng_state") is False:
+            reason = "re-computed layers must draw the same dropout masks again: preserve_rng_state=True"
+        if any(hasattr(weight, "ds_id") for weight in module.parameters(recurse=False)):
+            reason = "DeepSpeed's ZeRO-3 moves weights: use DDP"
+        if reason:
+            raise ValueError(f"{type(model).__name__} can't be trained with several passes. {reason}")
+
+
+def padding_of(model: nn.Module, embedding: nn.Module) -> Optional[int]:
+    """The padding token, by the embedding or by transformers' configuration; ``None``: neither names one."""
+    found = getattr(embedding, "padding_idx", None)
+    for module in model.modules():
+        if found is None:
+            found = getattr(getattr(module, "config", None), "pad_token_id", None)
+    return found

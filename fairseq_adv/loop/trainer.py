@@ -1,0 +1,136 @@
+"""The methods in transformers' Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fairseq_adv.loop.methods import SMART, Diverging, LoopMethod
+
+
+def attach(trainer: Any, method: type[LoopMethod], **options: Any) -> None:
+    """Makes a Trainer train by a method::
+
+        trainer = Trainer(model, args, train_dataset=rows)
+        attach(trainer, FreeLB)
+        trainer.train()
+
+    Everything else stays the Trainer's, a ``compute_loss`` of your own too. What the method logs is in the
+    Trainer's logs, as the mean over the mini-batches since the last one.
+
+    Args:
+        trainer: of transformers; its ``training_step`` and ``log`` are replaced.
+        method: such as :class:`fairseq_adv.loop.FreeLB`.
+        options: those of the method.
+
+    Raises:
+        ValueError: in the first step, for what the method refuses, and for DeepSpeed; a method with a
+            divergence refuses a ``compute_loss_func``, too.
+    """
+    _Attached(trainer, method, options)
+
+
+class _Attached:
+    def __init__(self, trainer: Any, kind: type[LoopMethod], options: dict[str, Any]) -> None:
+        self.trainer, self.kind, self.options = trainer, kind, options
+        self.their_step, self.their_log = trainer.training_step, trainer.log
+        self.method: LoopMethod | None = None
+        self.sums: dict[str, Tensor] = {}
+        self.calls = 0
+        trainer.training_step, trainer.log = self.training_step, self.log
+        if issubclass(kind, SMART):
+            from transformers import TrainerCallback
+
+            events = {"on_optimizer_step": self.update_average, "on_save": self.save_average}
+            trainer.add_callback(type("WeightsAverage", (TrainerCallback,), events)())
+
+    def training_step(
+        self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
+    ) -> Tensor:
+        """``Trainer.training_step``."""
+        method = self.begun(model)
+        share = 1
+        if isinstance(method, Diverging):  # which is a mean over the mini-batch, and so must be the loss
+            num_items_in_batch, share = None, self.trainer.current_gradient_accumulation_steps
+        with _losses_kept(self.trainer.accelerator, model) as kept:
+
+            def closure() -> Any:
+                self.their_step(model, dict(inputs), num_items_in_batch)
+                if not isinstance(method, Diverging):
+                    return kept.loss
+                return kept.loss * share, _logits(kept.output, inputs.get("labels"))
+
+            method.backward = lambda loss: kept.backward(loss / share, **kept.options)
+            loss = method(closure, attention_mask=inputs.get("attention_mask")) / share
+        self.calls += 1
+        self.sums = {name: self.sums.get(name, 0) + value for name, value in method.log.items()}
+        return loss
+
+    def begun(self, model: nn.Module) -> LoopMethod:
+        """The method on the model that the Trainer has wrapped by now."""
+        if self.method is None or self.method.model is not model:
+            if self.trainer.is_deepspeed_enabled:
+                raise ValueError("attach: DeepSpeed's engine makes an update in each backward; use DDP")
+            if issubclass(self.kind, Diverging) and self.trainer.compute_loss_func is not None:
+                raise ValueError(f"attach: {self.kind.__name__} needs the mean loss of each mini-batch; "
+                                 "override compute_loss instead of passing compute_loss_func")  # fmt: skip
+            self.method = self.kind(model, **self.options)
+            if isinstance(self.method, SMART) and self.trainer.state.global_step > 0:
+                self.method.load_state_dict(torch.load(self.path(), weights_only=True))
+        return self.method
+
+    def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
+        """``Trainer.log``."""
+        if "loss" in logs and self.calls:
+            for name, value in self.sums.items():
+                every = self.trainer.accelerator.gather(value.reshape(1))
+                logs[name] = float(every.mean()) / self.calls
+            self.sums, self.calls = {}, 0
+        self.their_log(logs, *rest, **options)
+
+    def path(self) -> Path:
+        """Where a checkpoint keeps the average of the weights."""
+        return Path(
+            self.trainer.args.output_dir, f"checkpoint-{self.trainer.state.global_step}", "average.pt"
+        )
+
+    def update_average(self, *event: Any, **parts: Any) -> None:
+        if isinstance(self.method, SMART) and not self.trainer.accelerator.optimizer_step_was_skipped:
+            self.method.update_average()
+
+    def save_average(self, *event: Any, **parts: Any) -> None:
+        if isinstance(self.method, SMART) and self.trainer.is_world_process_zero():
+            torch.save(self.method.state_dict(), self.path())
+
+
+@contextmanager
+def _losses_kept(accelerator: Any, model: nn.Module) -> Iterator[SimpleNamespace]:
+    """In this context a training step computes no gradients: its loss and the model's output are kept."""
+    kept = SimpleNamespace(backward=accelerator.backward, options={})
+
+    def keep_loss(loss: Tensor, **options: Any) -> None:
+        kept.loss, kept.options = loss, options
+
+    def keep_output(module: nn.Module, inputs: Any, output: Any) -> None:
+        kept.output = output
+
+    accelerator.backward = keep_loss
+    try:
+        with model.register_forward_hook(keep_output):
+            yield kept
+    finally:
+        accelerator.backward = kept.backward
+
+
+def _logits(output: Any, labels: Any) -> Tensor:
+    """The predictions, (…, classes): of tokens, those that have a label."""
+    logits: Tensor = output["logits"] if isinstance(output, dict) else output[1]
+    if labels is not None and labels.dim() > 1 and labels.shape == logits.shape[:-1]:
+        return logits[labels != -100]
+    return logits
