@@ -30,9 +30,11 @@ def attach(trainer: Any, method: type[LoopMethod], **options: Any) -> None:
         options: those of the method.
 
     Raises:
-        ValueError: in the first step, for what the method refuses, and for DeepSpeed; a method with a
-            divergence refuses a ``compute_loss_func``, too.
+        ValueError: for what the method refuses, a model that the Trainer has wrapped in the first step; there
+            also for DeepSpeed, and for a ``compute_loss_func`` with a method that has a divergence.
     """
+    if trainer.model is not None:
+        method(trainer.model, **options)  # so that an error comes now
     _Attached(trainer, method, options)
 
 
@@ -54,17 +56,19 @@ class _Attached:
         self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None
     ) -> Tensor:
         """``Trainer.training_step``."""
-        method = self.begun(model)
+        method, trainer = self.begun(model), self.trainer
         share = 1
-        if isinstance(method, Diverging):  # which is a mean over the mini-batch, and so must be the loss
-            num_items_in_batch, share = None, self.trainer.current_gradient_accumulation_steps
-        with _losses_kept(self.trainer.accelerator, model) as kept:
+        if not self.scales_its_loss:
+            # An update's loss is the mean over its mini-batches. The Trainer leaves the mean to the model, if
+            # that accepts the number of items; BERT ignores it, and so the losses were added up (5.23).
+            num_items_in_batch, share = None, trainer.current_gradient_accumulation_steps
+        with _losses_kept(trainer.accelerator, model) as kept:
 
             def closure() -> Any:
                 self.their_step(model, dict(inputs), num_items_in_batch)
-                if not isinstance(method, Diverging):
-                    return kept.loss
-                return kept.loss * share, _logits(kept.output, inputs.get("labels"))
+                loss = kept.loss * share
+                diverges = isinstance(method, Diverging)
+                return (loss, _logits(kept.output, inputs.get("labels"))) if diverges else loss
 
             method.backward = lambda loss: kept.backward(loss / share, **kept.options)
             loss = method(closure, attention_mask=inputs.get("attention_mask")) / share
@@ -72,14 +76,22 @@ class _Attached:
         self.sums = {name: self.sums.get(name, 0) + value for name, value in method.log.items()}
         return loss
 
+    @property
+    def scales_its_loss(self) -> bool:
+        """Whether the user's loss is a share of an update's already."""
+        trainer = self.trainer
+        return trainer.compute_loss_func is not None or bool(getattr(trainer, "loss_is_scaled_for_ga", False))
+
     def begun(self, model: nn.Module) -> LoopMethod:
         """The method on the model that the Trainer has wrapped by now."""
         if self.method is None or self.method.model is not model:
             if self.trainer.is_deepspeed_enabled:
                 raise ValueError("attach: DeepSpeed's engine makes an update in each backward; use DDP")
-            if issubclass(self.kind, Diverging) and self.trainer.compute_loss_func is not None:
-                raise ValueError(f"attach: {self.kind.__name__} needs the mean loss of each mini-batch; "
-                                 "override compute_loss instead of passing compute_loss_func")  # fmt: skip
+            if issubclass(self.kind, Diverging) and self.scales_its_loss:
+                raise ValueError(
+                    f"attach: {self.kind.__name__} needs the mean loss of each mini-batch: override "
+                    "compute_loss instead of passing compute_loss_func, without loss_is_scaled_for_ga"
+                )
             self.method = self.kind(model, **self.options)
             if isinstance(self.method, SMART) and self.trainer.state.global_step > 0:
                 self.method.load_state_dict(torch.load(self.path(), weights_only=True))

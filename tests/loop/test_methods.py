@@ -1,0 +1,379 @@
+"""fairseq_adv.loop against fairseq's criterions, the papers' algorithms, and itself in other modes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from criterions import references
+from criterions.restated import ROWS, move_average, one_step
+from hf_encoders import hf_run
+from loop.tiny_models import (
+    DIM,
+    LARGE,
+    METHODS,
+    SEEDS,
+    bert,
+    closure,
+    distance,
+    gradient,
+    made,
+    part,
+    qwen,
+    rows,
+)
+from support import batch, gradients
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from fairseq_adv.criterions import methods
+from fairseq_adv.loop import ALUM, PGD, R3F, SMART, FreeLB
+from fairseq_adv.perturbation.geometry import row_seeds
+
+PREFIXES = {"freelb": "adv", "pgd": "adv", "noise": "noise", "r3f": "r3f", "alum_vat": "vat", "smart": "vat"}
+RENAMED = {
+    "adv-step-size": "adv-lr",
+    "r3f-weight": "r3f-lambda",
+    "vat-kind": "vat-divergence",
+    "vat-mu": "smart-mu",
+}
+
+
+def options(name: str, sizes: dict[str, Any]) -> list[str]:
+    """The same sizes on fairseq's command line."""
+    found: list[str] = []
+    for key, value in sizes.items():
+        option = f"{PREFIXES[name]}-{key.replace('_', '-')}"
+        found += [f"--{RENAMED.get(option, option)}", str(value)]
+    return found
+
+
+@pytest.mark.parametrize("sizes", ["default", "large"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [*(("bert", one) for one in METHODS), ("deberta-v3", "freelb"), ("modernbert", "alum_vat")],
+)
+def test_the_gradient_is_that_of_fairseqs_criterion(
+    hf_data: dict[str, Path], encoders: dict[str, Path], kind: str, name: str, sizes: str
+) -> None:
+    """The defaults are what ``fairseq-adv train`` passes."""
+    is_default = sizes == "default"
+    words = methods()[name].suggested_options.split() if is_default else options(name, LARGE[name])
+    more = ["--store-ema", "--ema-decay", "0.99"] if name == "smart" else []
+    run = hf_run(hf_data, encoders[kind], "classes", name, *words, *more)
+    sample, average = batch(run, ROWS), {}
+    if name == "smart":
+        average["ema_model"] = move_average(run)
+    one_step(run, sample, **average)
+    theirs = torch.cat([one.double().flatten() for one in gradients(run.model).values()])
+    run.model.zero_grad()
+    model = run.model.hf
+    method = METHODS[name](model) if is_default else made(name, model)
+    method.padding_idx, method.backward = 1, lambda loss: (len(ROWS) * loss).backward()
+    if isinstance(method, SMART):
+        method.average = [weight.detach() for weight in average["ema_model"].hf.parameters()]
+    tokens = sample["net_input"]["src_tokens"]
+    inputs = {"input_ids": tokens, "attention_mask": tokens.ne(1).long(), "labels": sample["target"].view(-1)}
+    method(closure(model, inputs, method), seeds=row_seeds(7, 0, sample["id"].tolist()))
+    assert distance(gradient(model), theirs) < 2e-6
+
+
+def started(mask: Tensor, size: float, is_normal: bool = False) -> Tensor:
+    """The random start of each row, from its own seed; uniform noise is divided by sqrt(L * D)."""
+    noise = torch.zeros(*mask.shape, DIM)
+    for row, (real, seed) in enumerate(zip(mask.bool(), SEEDS)):
+        draw = torch.randn if is_normal else torch.rand
+        drawn = draw(int(real.sum()), DIM, generator=torch.Generator().manual_seed(seed))
+        noise[row, real] = size * drawn if is_normal else size * (2 * drawn - 1) / drawn.numel() ** 0.5
+    return noise
+
+
+@pytest.mark.parametrize("make", [bert, qwen])
+@pytest.mark.parametrize("name", ["freelb", "pgd", "alum_vat"])
+def test_the_gradient_is_that_of_the_papers_algorithm(make: Callable[[], Any], name: str) -> None:
+    """On ``inputs_embeds``, without a hook; the decoder's padding is on the left."""
+    model, inputs = make(), rows(left=make is qwen)
+    ids, mask, labels = inputs.values()
+    embeds = model.get_input_embeddings()
+
+    def at(delta: Tensor) -> Any:
+        moved = embeds(ids) + delta
+        if make is bert:
+            return model(inputs_embeds=moved, attention_mask=mask, labels=labels)
+        states = model.model(inputs_embeds=moved, attention_mask=mask)[0][:, -1]  # the last token
+        logits = model.score(states)
+        return SimpleNamespace(logits=logits, loss=cross_entropy(logits, labels))
+
+    weights = list(model.parameters())
+    sizes = {**LARGE[name], **({"norm_type": "l2"} if name == "pgd" else {})}
+    if name == "alum_vat":
+        expected, _ = references.alum(
+            lambda d: list(at(d).logits), lambda d: 4 * at(d).loss, started(mask, 0.2, True), weights,
+            k=2, eta=0.3, epsilon=0.4, alpha=3.0, projection="l2", kind="js",
+        )  # fmt: skip
+        expected = [one / 4 for one in expected]  # of the mean over the rows
+    else:
+        algorithm = getattr(references, name)
+        start = references._step(started(mask, 0.5), torch.zeros(4, 7, DIM), 0.0, 0.6, [[0], [1], [2], [3]])
+        expected = algorithm(lambda d: at(d).loss, start, weights, 3, 0.4, 0.6)
+    method = made(name, model, **sizes)
+    method(closure(model, inputs, method), attention_mask=mask, seeds=SEEDS)
+    assert distance(gradient(model), torch.cat([one.double().flatten() for one in expected])) < 2e-6
+
+
+def test_choices_of_a_question_are_one_example() -> None:
+    """By the shape of the attention mask, and by ``groups``."""
+    model, flat = bert(kind="MultipleChoice", num_labels=1), rows()
+    inputs = {name: flat[name].view(2, 2, 7) for name in ("input_ids", "attention_mask")}
+    inputs["labels"] = torch.tensor([1, 0])
+    embeds = model.get_input_embeddings()
+
+    def loss(delta: Tensor) -> Tensor:
+        moved = (embeds(flat["input_ids"]) + delta).view(2, 2, 7, DIM)
+        found: Tensor = model(**{**inputs, "input_ids": None}, inputs_embeds=moved).loss
+        return found
+
+    expected = references.freelb(
+        loss, torch.zeros(4, 7, DIM), list(model.parameters()), 3, 0.4, 0.6, [[0, 1], [2, 3]]
+    )  # fmt: skip
+    flattened = torch.cat([one.double().flatten() for one in expected])
+    method = made("freelb", model, init_mag=0.0)
+    run = closure(model, inputs, method)
+    method(run, attention_mask=inputs["attention_mask"])
+    assert distance(gradient(model), flattened) < 2e-6
+    method(run, groups=torch.tensor([0, 0, 1, 1]))
+    assert distance(gradient(model), flattened) < 2e-6
+    method(run)  # four examples
+    assert distance(gradient(model), flattened) > 1e-2
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_micro_batches_add_up_and_padding_has_no_effect(name: str) -> None:
+    model, whole = bert(), rows()
+    method = made(name, model)
+    method(closure(model, whole, method), attention_mask=whole["attention_mask"], seeds=SEEDS)
+    expected = gradient(model)
+    method.backward = lambda loss: (loss / 2).backward()
+    for two in ((0, 2), (1, 3)):
+        longest = 7 if 0 in two else 4
+        some = part(whole, *two)
+        for key in ("input_ids", "attention_mask"):
+            some[key] = some[key][:, :longest]
+        method(closure(model, some, method), seeds=[SEEDS[row] for row in two])  # by the model's padding_idx
+    assert distance(gradient(model), expected) < 2e-6
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_loss_scale_cancels(name: str) -> None:
+    model, whole = bert(), rows()
+    method = made(name, model)
+    method(closure(model, whole, method), seeds=SEEDS)
+    expected = gradient(model)
+    scaler, optimizer = torch.amp.GradScaler("cpu"), torch.optim.SGD(model.parameters())
+    method.backward = lambda loss: scaler.scale(loss).backward()
+    method(closure(model, whole, method), seeds=SEEDS)
+    scaler.unscale_(optimizer)
+    assert distance(gradient(model), expected) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", METHODS)
+def test_in_autocast_the_gradient_is_as_far_from_fp32_as_that_of_a_plain_pass(
+    name: str, dtype: torch.dtype
+) -> None:
+    model, whole = bert(), rows()
+    method = made(name, model)
+    run = closure(model, whole, method)
+    scaler = torch.amp.GradScaler("cpu", enabled=dtype == torch.float16)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def half() -> Any:
+        with torch.autocast("cpu", dtype):
+            return run()
+
+    found = []
+    for of, backward in ((run, Tensor.backward), (half, lambda loss: scaler.scale(loss).backward())):
+        method.backward = backward
+        method(of, seeds=SEEDS)
+        if of is half:
+            scaler.unscale_(optimizer)
+        found.append(gradient(model))
+    model(**whole).loss.backward()
+    plain = gradient(model)
+    with torch.autocast("cpu", dtype):
+        model(**whole).loss.backward()
+    rounding = distance(gradient(model), plain)
+    assert 0 < distance(found[1], found[0]) < 6 * rounding
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_dropout_masks_are_those_of_one_pass(shared: bool) -> None:
+    """Without delta, the mean of the passes is the gradient of one; the generator is where it leaves it."""
+    model, whole = bert(dropout=0.2), rows()
+    torch.manual_seed(1)
+    model(**whole).loss.backward()
+    expected, after = gradient(model), torch.rand(1)
+    torch.manual_seed(1)
+    method = FreeLB(model, step_size=0.0, init_mag=0.0, share_dropout=shared)
+    method(closure(model, whole, method), seeds=SEEDS)
+    assert (distance(gradient(model), expected) < 2e-6) == shared
+    assert (torch.rand(1) == after) == shared
+
+
+def test_random_starts_follow_torchs_generator() -> None:
+    model, whole = bert(), rows()
+    method = made("freelb", model)
+    found = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        method(closure(model, whole, method))
+        found.append(gradient(model))
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
+
+
+def test_the_log_and_the_loss() -> None:
+    model, whole = bert(), rows()
+    method = FreeLB(model, steps=2, step_size=0.05, max_norm=0.0, init_mag=0.0)
+    loss = method(closure(model, whole, method))
+    log = {name: float(value) for name, value in method.log.items()}
+    assert log["adv_loss_first"] == pytest.approx(model(**whole).loss.item(), rel=1e-5)
+    assert log["adv_loss_last"] > log["adv_loss_first"]
+    assert float(loss) == pytest.approx((log["adv_loss_first"] + log["adv_loss_last"]) / 2)
+    assert log["adv_ratio"] == pytest.approx(0.05, rel=1e-5) and log["adv_norm"] > 0
+    assert not loss.requires_grad
+    method = ALUM(model, alpha=2.0)
+    loss = method(closure(model, whole, method))
+    assert float(loss) == pytest.approx(float(method.log["task_loss"] + 2 * method.log["divergence"]))
+
+
+def test_the_average_of_the_weights() -> None:
+    model, whole = bert(), rows()
+    method = SMART(model, decay=0.9)
+    before = [weight.detach().clone() for weight in model.parameters()]
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(1.0)
+    method.update_average()
+    for mine, old in zip(method.average, before):
+        torch.testing.assert_close(mine, old + 0.1)
+    other = SMART(model)
+    other.load_state_dict(method.state_dict())
+    for one in (method, other):
+        one(closure(model, whole, one), seeds=SEEDS)
+    found = gradient(model)
+    assert all(map(torch.equal, method.average, other.average)) and found.norm() > 0
+    for weight, old in zip(model.parameters(), before):  # its own again
+        torch.testing.assert_close(weight.detach(), old + 1)
+
+
+REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "a negative size": (lambda: FreeLB(bert(), step_size=-1.0), "step_size=-1.0"),
+    "no step": (lambda: ALUM(bert(), steps=0), "steps=0"),
+    "not a number": (lambda: R3F(bert(), epsilon=float("nan")), "epsilon=nan"),
+    "another norm": (lambda: PGD(bert(), norm_type="l1"), "l2, linf"),
+    "another projection": (lambda: ALUM(bert(), projection="ball"), "smart, clamp, unit, l2"),
+    "compiled": (lambda: FreeLB(torch.compile(bert())), "torch.compile"),
+    "compiled in place": (lambda: FreeLB(_compiled(bert())), "torch.compile"),
+    "copies": (lambda: FreeLB(torch.nn.DataParallel(bert())), "DistributedDataParallel"),
+    "other masks": (lambda: FreeLB(_recomputed(bert())), "preserve_rng_state"),
+    "no embedding": (lambda: FreeLB(torch.nn.Linear(2, 2)), "no single token embedding"),
+    "padding unknown": (lambda: FreeLB(qwen_without_padding())(lambda: None), "attention_mask"),
+    "too few seeds": (lambda: _called(seeds=[1]), "1 seeds for 4 rows"),
+}
+
+
+def _compiled(model: Any) -> Any:
+    model.compile()
+    return model
+
+
+def _recomputed(model: Any) -> Any:
+    model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
+    return model
+
+
+def qwen_without_padding() -> Any:
+    model = qwen()
+    model.config.pad_token_id = model.get_input_embeddings().padding_idx = None
+    return model
+
+
+def _called(**options: Any) -> None:
+    model, whole = bert(), rows()
+    method = FreeLB(model)
+    method(closure(model, whole, method), **options)
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    make, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_recomputed_layers_give_the_same_gradient() -> None:
+    model, whole = bert(dropout=0.2), rows()
+    found = []
+    for recompute in (False, True):
+        if recompute:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        torch.manual_seed(1)
+        method = made("freelb", model)
+        method(closure(model, whole, method), seeds=SEEDS)
+        found.append(gradient(model))
+    assert distance(found[1], found[0]) < 2e-6
+
+
+def test_nothing_of_fairseq_is_imported() -> None:
+    code = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("fairseq", "hydra", "omegaconf", "transformers"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Blocked())
+import torch
+from fairseq_adv.loop import ALUM, PGD, R3F, SMART, FreeLB, Noise, attach
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed_tokens = torch.nn.Embedding(9, 4, padding_idx=0)
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, ids):
+        return self.head(self.embed_tokens(ids).mean(dim=1))
+
+ids, labels = torch.tensor([[1, 2, 0], [3, 4, 5]]), torch.tensor([0, 1])
+for kind in (FreeLB, PGD, Noise, R3F, ALUM, SMART):
+    model = Model()
+    method = kind(model)
+    def closure():
+        logits = model(ids)
+        loss = torch.nn.functional.cross_entropy(logits, labels)
+        return (loss, logits) if kind in (R3F, ALUM, SMART) else loss
+    assert method(closure) > 0 and model.head.weight.grad.norm() > 0
+print("fine")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "fine", done.stderr
+
+
+def test_two_workers_reduce_once_and_have_the_gradient_of_one() -> None:
+    script = Path(__file__).parent / "workers.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = [line.split(maxsplit=2) for line in done.stdout.splitlines()]
+    assert [name for name, _, _ in found] == list(METHODS)
+    assert all(float(far) < 2e-6 and reductions == "[0]" for _, far, reductions in found)

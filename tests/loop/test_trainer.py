@@ -1,0 +1,199 @@
+"""``attach``: methods in transformers' Trainer, against loops of one's own and the Trainer without one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loop.tiny_models import LARGE, METHODS, bert, closure, made
+from loop.trained import trainer_of, weights
+
+from fairseq_adv.loop import FreeLB, attach
+
+NOTHING = {"steps": 1, "step_size": 0.0, "init_mag": 0.0}  # FreeLB without delta
+STARTS = {"freelb": {"init_mag": 0.0}, "pgd": {"init_mag": 0.0}}  # without random draws
+
+
+def fixed(name: str) -> dict[str, Any]:
+    """Large sizes, of a method without random draws."""
+    return {"relative": False, **LARGE[name], **STARTS[name]}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"gradient_accumulation_steps": 2}, {"bf16": True}, {"label_smoothing_factor": 0.2},
+     {"gradient_checkpointing": True}, {"max_grad_norm": 0.5, "gradient_accumulation_steps": 2}],
+    ids=lambda options: "-".join(options) or "plain",
+)  # fmt: skip
+def test_without_delta_it_is_the_trainer_itself(tmp_path: Path, options: dict[str, Any]) -> None:
+    plain = trainer_of(tmp_path, dropout=0.1, **options)
+    plain.loss_is_scaled_for_ga = False  # otherwise 5.23 adds up what BERT has not divided
+    plain.train()
+    attached = trainer_of(tmp_path, "freelb", NOTHING, dropout=0.1, **options)
+    states = []
+    attached.training_step = _with_the_generators_state(attached.training_step, states)  # type: ignore[method-assign]
+    attached.train()
+    change = weights(plain) - weights(trainer_of(tmp_path))
+    assert (weights(plain) - weights(attached)).norm() <= 1e-6 * change.norm()
+    losses = [
+        [entry["loss"] for entry in one.state.log_history if "loss" in entry] for one in (plain, attached)
+    ]
+    assert losses[0] == pytest.approx(losses[1], abs=2e-4) and len(states) > 0
+
+
+def _with_the_generators_state(step: Any, states: list[Any]) -> Any:
+    """A step that begins with the state it would have if no seed for delta had been drawn."""
+
+    def call(*args: Any) -> Any:
+        states.append(torch.get_rng_state())
+        randint = torch.randint
+        torch.randint = lambda *args: torch.zeros((), dtype=torch.long)  # type: ignore[assignment]
+        try:
+            return step(*args)
+        finally:
+            torch.randint = randint
+
+    return call
+
+
+@pytest.mark.parametrize("accumulated", [1, 2])
+@pytest.mark.parametrize("name", STARTS)
+def test_it_trains_as_a_loop_of_ones_own(tmp_path: Path, name: str, accumulated: int) -> None:
+    trainer, batches = trainer_of(tmp_path, name, fixed(name), gradient_accumulation_steps=accumulated), []
+    collate = trainer.data_collator
+    trainer.data_collator = lambda rows: batches.append(collate(rows)) or batches[-1]
+    trainer.train()
+    model = bert()
+    optimizer, method = torch.optim.SGD(model.parameters(), lr=0.1), made(name, model, **STARTS[name])
+    method.backward = lambda loss: (loss / accumulated).backward()
+    logs, losses = [], [[] for _ in range(4)]
+    for nth in range(4 * accumulated):
+        loss = method(closure(model, batches[nth], method), attention_mask=batches[nth]["attention_mask"])
+        losses[nth // accumulated].append(loss)
+        logs.append(method.log)
+        if nth % accumulated == accumulated - 1:
+            optimizer.step()
+            optimizer.zero_grad()
+    own = torch.cat([p.detach().double().flatten() for p in model.parameters()])
+    change = own - torch.cat([p.detach().double().flatten() for p in bert().parameters()])
+    assert (weights(trainer) - own).norm() <= 2e-6 * change.norm()
+    entries = [entry for entry in trainer.state.log_history if "loss" in entry]
+    for nth, entry in enumerate(entries):
+        of_update = logs[nth * accumulated : (nth + 1) * accumulated]
+        for key in ("adv_norm", "adv_ratio", "adv_loss_first", "adv_loss_last"):
+            mean = sum(float(log[key]) for log in of_update) / accumulated
+            assert entry[key] == pytest.approx(mean, rel=1e-4)
+        assert entry["loss"] == pytest.approx(sum(map(float, losses[nth])) / accumulated, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_it_resumes_to_the_bit(tmp_path: Path, name: str) -> None:
+    whole = trainer_of(tmp_path / "whole", name, dropout=0.1, save_strategy="steps", save_steps=2)
+    whole.train()
+    resumed = trainer_of(tmp_path / "whole", name, dropout=0.1, max_steps=4)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
+    assert torch.equal(weights(whole), weights(resumed))
+    others = trainer_of(tmp_path, "" if name != "freelb" else "pgd", dropout=0.1)
+    others.train()
+    assert not torch.equal(weights(whole), weights(others))
+
+
+@pytest.mark.parametrize("name", ["freelb", "alum_vat", "smart"])
+def test_accumulating_two_halves_is_one_batch(tmp_path: Path, name: str) -> None:
+    """Also for methods whose divergence is a mean; sizes so small that the random start is nothing."""
+    sizes = {"freelb": NOTHING, "alum_vat": {"init_std": 1e-9, "step_size": 1e-9, "alpha": 1e9}}.get(
+        name, {"init_std": 1e-9, "step_size": 1e-9, "mu": 3.0}
+    )
+    found = []
+    for options in ({"per_device_train_batch_size": 4}, {"gradient_accumulation_steps": 2}):
+        trainer = trainer_of(tmp_path, name, sizes, **options)
+        trainer.train()
+        found.append(weights(trainer))
+    change = found[0] - weights(trainer_of(tmp_path))
+    assert (found[1] - found[0]).norm() <= 1e-5 * change.norm()
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_two_workers_are_two_accumulated_batches(tmp_path: Path, name: str) -> None:
+    words = [f"size:{key}={value!r}" for key, value in fixed(name).items()]
+    script = Path(__file__).parent / "trained.py"
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         script, tmp_path, name, *words, "ddp_backend='gloo'"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    both = [torch.load(tmp_path / f"result{rank}.pt") for rank in range(2)]
+    assert torch.equal(both[0]["weights"], both[1]["weights"])
+    alone = trainer_of(tmp_path, name, fixed(name), gradient_accumulation_steps=2)
+    alone.train()
+    change = weights(alone) - weights(trainer_of(tmp_path))
+    assert (both[0]["weights"] - weights(alone)).norm() <= 2e-6 * change.norm()
+    ratios = [[entry["adv_ratio"] for entry in log if "loss" in entry]
+              for log in (both[0]["log"], alone.state.log_history)]  # fmt: skip
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-4)
+
+
+def test_tokens_without_a_label_have_no_divergence(tmp_path: Path) -> None:
+    """ALUM on tags: as in a loop whose closure returns the logits of the first tokens, which have labels."""
+
+    def tagged(dropout: float) -> Any:
+        return bert(dropout, "TokenClassification")
+
+    trainer, seen = trainer_of(tmp_path, "alum_vat", make=tagged, max_steps=1), []
+    for item in trainer.train_dataset.items:  # type: ignore[union-attr]
+        item["labels"] = torch.cat([item["labels"].view(1), torch.full((6,), -100)])
+    trainer.data_collator = lambda rows: seen.append(torch.utils.data.default_collate(rows)) or seen[-1]
+    step, model = trainer.training_step, tagged(0.0)
+
+    def seeded(*args: Any) -> Any:
+        torch.manual_seed(1)
+        return step(*args)
+
+    trainer.training_step = seeded  # type: ignore[method-assign]
+    trainer.train()
+    method = made("alum_vat", model)
+
+    def first_tokens() -> Any:
+        output = model(**seen[0])
+        return output.loss, output.logits[:, 0]
+
+    torch.manual_seed(1)
+    method(first_tokens, attention_mask=seen[0]["attention_mask"])
+    entry = trainer.state.log_history[0]
+    assert entry["divergence"] == pytest.approx(float(method.log["divergence"]), rel=1e-5)
+    assert entry["divergence"] > 1e-3
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
+    "compiled": ({"torch_compile": True}, "freelb", "torch.compile"),
+    "other masks": (
+        {"gradient_checkpointing": True,
+         "gradient_checkpointing_kwargs": {"use_reentrant": False, "preserve_rng_state": False}},
+        "freelb", "preserve_rng_state",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(tmp_path: Path, case: str) -> None:
+    options, name, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        trainer_of(tmp_path, name, **options).train()
+
+
+def test_refused_of_the_trainer(tmp_path: Path) -> None:
+    trainer = trainer_of(tmp_path, "alum_vat")
+    trainer.compute_loss_func = lambda *args, **options: None
+    with pytest.raises(ValueError, match="compute_loss"):
+        trainer.train()
+    trainer = trainer_of(tmp_path, "freelb")
+    trainer.is_deepspeed_enabled = True
+    with pytest.raises(ValueError, match="DeepSpeed"):
+        trainer.training_step(trainer.model, {})
+    with pytest.raises(ValueError, match="step_size"):
+        attach(trainer_of(tmp_path), FreeLB, step_size=-1.0)
