@@ -34,6 +34,7 @@ SWEEPS = ["hydra-joblib-launcher==1.1.0", "hydra-submitit-launcher==1.0.1", "sub
 RETRIEVAL = ["tantivy>=0.25"]
 WSC = ["spacy>=3.5"]
 HF = ["transformers>=4.57"]
+TRAINER = ["accelerate>=1.10"]  # transformers' Trainer, in the tests of fairseq_adv.loop
 NOTEBOOK = ["ipykernel>=6.29", "nbclient>=0.10", "nbformat>=5.10", *HF, *PLOTS]
 VERSION = re.search(
     r'^__version__ = "(.+)"$', Path("fairseq_adv/__init__.py").read_text(encoding="utf-8"), re.M
@@ -226,6 +227,7 @@ setup(
             *PLOTS,
             *RETRIEVAL,
             *SWEEPS,
+            *TRAINER,
             *WSC,
         ],
     },
