@@ -73,7 +73,8 @@ def rows(count: int = 4, left: bool = False) -> dict[str, Tensor]:
     """Texts of 3 to 7 words with a class each."""
     generator = torch.Generator().manual_seed(5)
     lengths = [7, 4, 6, 3][:count]
-    ids, mask = torch.full((count, 7), PAD), torch.zeros(count, 7, dtype=torch.long)
+    filler = 9 if left else PAD  # decoders pad with a token that texts have, too
+    ids, mask = torch.full((count, 7), filler), torch.zeros(count, 7, dtype=torch.long)
     for row, length in enumerate(lengths):
         place = slice(7 - length, 7) if left else slice(length)
         ids[row, place] = torch.randint(5, WORDS, (length,), generator=generator)
