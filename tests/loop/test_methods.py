@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,6 +83,16 @@ def test_the_gradient_is_that_of_fairseqs_criterion(
     inputs = {"input_ids": tokens, "attention_mask": tokens.ne(1).long(), "labels": sample["target"].view(-1)}
     method(closure(model, inputs, method), seeds=row_seeds(7, 0, sample["id"].tolist()))
     assert distance(gradient(model), theirs) < 2e-6
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_default_sizes_are_those_of_fairseq_adv_train(name: str) -> None:
+    words = [word for word in methods()[name].suggested_options.split() if not word.endswith("-relative")]
+    given = dict(zip(words[::2], words[1::2]))
+    fields = {one.name: one.default for one in dataclasses.fields(METHODS[name])}
+    mine = options(name, {key: value for key, value in fields.items() if key in (*LARGE[name], "steps")})
+    sizes = dict(zip(mine[::2], mine[1::2]))
+    assert fields["relative"] and {key: sizes[key] for key in given} == given
 
 
 def started(mask: Tensor, size: float, is_normal: bool = False) -> Tensor:

@@ -15,9 +15,11 @@ from torch import Tensor
 from transformers import Trainer, TrainingArguments
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from loop.tiny_models import LARGE, METHODS, PAD, WORDS, bert
+from loop.tiny_models import LARGE, METHODS, WORDS, bert
 
 from fairseq_adv.loop import attach
+
+FILLER = 9  # not the model's padding token: only the attention mask knows it
 
 
 class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -28,10 +30,12 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         self.items = []
         for _ in range(count):
             length = int(torch.randint(3, 8, (), generator=generator))
-            ids = torch.full((7,), PAD)
+            ids = torch.full((7,), FILLER)
             ids[:length] = torch.randint(5, WORDS, (length,), generator=generator)
             label = torch.randint(3, (), generator=generator)
-            self.items.append({"input_ids": ids, "attention_mask": (ids != PAD).long(), "labels": label})
+            self.items.append(
+                {"input_ids": ids, "attention_mask": (torch.arange(7) < length).long(), "labels": label}
+            )
 
     def __len__(self) -> int:
         return len(self.items)
