@@ -147,4 +147,6 @@ def test_the_gradient_is_that_of_the_restated_algorithm_in_bf16(
     assert 0.001 * full.norm() < yardstick < (2 if cancels else 0.03) * full.norm()
     assert 0.5 * yardstick <= (ours - full).norm() <= 2 * yardstick
     if method in EXACT or method in ("creat", "infobert"):
-        assert (ours - half).norm() <= (0.02 if method in EXACT else 0.5) * yardstick
+        # Where gradients cancel, what came to the other side weighs more: 0.035 with sam on a Xeon with AMX.
+        share = 0.1 if cancels else 0.02
+        assert (ours - half).norm() <= (share if method in EXACT else 0.5) * yardstick
