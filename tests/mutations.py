@@ -33,11 +33,11 @@ class Mutation:
 MUTATIONS = [Mutation(*fields) for fields in (
     # precision
     ("fairseq_adv/training/precision_option.py",
-     "self._decided or _by_the_processor(trainer))[0]", "self._decided or _by_the_processor(trainer))[-1]",
+     "self._decided or _by_the_device(trainer))[0]", "self._decided or _by_the_device(trainer))[-1]",
      "tests/integration/test_precision.py::test_rank_0_decides_for_all_workers",
      "the last worker's processor decides, which has not seen the checkpoint"),
     ("fairseq_adv/training/restart.py",
-     "option.follow(amp, checkpoint_path(trainer), trainer.cfg.common)", "pass",
+     "option.follow(precision, checkpoint_path(trainer), trainer.cfg.common)", "pass",
      "tests/integration/test_precision.py::test_a_checkpoint_without_the_option_is_followed_too",
      "a restart on another processor does not keep the precision"),
     ("fairseq_adv/evaluation/trained.py", "        use_differentiable_layers(model)\n", "        pass\n",

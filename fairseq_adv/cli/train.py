@@ -7,7 +7,7 @@ configuration and the model, goes to SAVE_DIR/train.log; its numbers go to SAVE_
 Examples:
   fairseq-adv train RTE-bin --encoder minilm --save-dir out/rte
   fairseq-adv train RTE-bin --encoder minilm --save-dir out/standard --criterion standard --lr 1e-4 --seed 2
-  fairseq-adv train ARC-Easy:ARC-Challenge --encoder roberta.base --save-dir out/arc --update-freq 4 --fp16
+  fairseq-adv train ARC-Easy:ARC-Challenge --encoder roberta.base --save-dir out/arc --update-freq 4
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ filled in unless you pass them:
   --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
     --noise-relative or --r3f-relative; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): bf16 autocast on a CPU
-    with bf16 instructions (see fairseq-adv doctor), else fp32. --precision fp32 turns bf16 off. A run that
-    resumes keeps its precision on any processor
+    with bf16 instructions (see fairseq-adv doctor), --bf16 on a GPU that has it, else fp32; docs/start.md
+    lists which runs stay in fp32 on every GPU. --precision fp32 turns bf16 off. A run that resumes keeps its
+    precision on any device
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
   --lr 5e-05, or with an encoder narrower than 768 the method's own, up to 2e-04
   --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
@@ -13,7 +13,6 @@ from fairseq_adv.criterions.method_options import MethodConfig, option
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.perturbation import Passes, Perturbation, float32_embedding
 from fairseq_adv.perturbation.geometry import NORM_TYPES
-from fairseq_adv.perturbation.precision import warn_of_rounding
 
 NORM_TYPE_CHOICES = ChoiceEnum(list(NORM_TYPES))
 
@@ -117,17 +116,16 @@ class AdversarialMethod(Method):
         with float32_embedding(batch.model, batch.embedding):
             return self.adversarial_step(batch)
 
+    @property
+    def rounding_advice(self) -> str:
+        return (
+            "in half precision a small delta is rounded away. If adv_loss_last is no larger than "
+            "adv_loss_first, use a larger delta, --amp, or fp32."
+        )
+
     @abstractmethod
     def adversarial_step(self, batch: MiniBatch) -> Log:
         """Accumulates the gradient of one mini-batch, and returns its log; this is the method."""
-
-    def check_before_training(self, model: nn.Module) -> None:
-        warn_of_rounding(
-            model,
-            "in half precision a small delta is rounded away. If adv_loss_last is no larger than "
-            "adv_loss_first, use a larger delta, --amp, or fp32.",
-        )
-        super().check_before_training(model)
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> Perturbation:
         """delta of the mini-batch; ``update`` seeds its random start (``None``: the batch's own update)."""

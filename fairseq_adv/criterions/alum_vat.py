@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method import Method
@@ -22,7 +22,6 @@ from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation import Passes, Perturbation, float32_embedding
 from fairseq_adv.perturbation.algorithms import ascend_divergence
 from fairseq_adv.perturbation.divergence import DIVERGENCES
-from fairseq_adv.perturbation.precision import warn_of_rounding
 from fairseq_adv.perturbation.steps import VAT_PROJECTIONS, vat_step
 
 DIVERGENCE_CHOICES = ChoiceEnum(list(DIVERGENCES))
@@ -176,13 +175,12 @@ class ALUMCriterion(Method):
         """Not one whose log is written: it has a pass more."""
         return (batch.update + 1) % max(self.cfg.log_interval, 1) != 0
 
-    def check_before_training(self, model: nn.Module) -> None:
-        warn_of_rounding(
-            model,
+    @property
+    def rounding_advice(self) -> str:
+        return (
             f"a --vat-epsilon of {self.cfg.vat_epsilon:g} may be rounded away in half precision. If "
-            "vat_divergence is 0, use a larger one, --amp, or fp32.",
+            "vat_divergence is 0, use a larger one, --amp, or fp32."
         )
-        super().check_before_training(model)
 
     def other_terms(self, batch: MiniBatch, clean: Tensor, passes: Passes) -> dict[str, tuple[float, Tensor]]:
         """Further terms of the loss: name in the log, weight, and value summed over the batch."""

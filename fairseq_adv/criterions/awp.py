@@ -64,6 +64,7 @@ class WeightPerturbation(Method):
     cfg: AscentConfig
     dropout_option = "no_adv_share_dropout"
     has_further_backwards = True
+    no_bf16 = "v would be rounded to the weights' bf16"
     logs = (Logged("task_loss", per="sample_size", in_bits=True, digits=3), Logged("weight_ratio"))
 
     @property

@@ -29,6 +29,7 @@ from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import Passes, Perturbation
+from fairseq_adv.perturbation.precision import warn_of_rounding
 
 logger = logging.getLogger(__name__)
 StepOutput = tuple[Tensor, int, Log]  # loss, sample size, logging output, as in fairseq
@@ -60,6 +61,7 @@ class Method(FairseqCriterion):
         makes_one_pass: whether the model reads a mini-batch once, in a ``step`` of the method's own.
         has_further_backwards: whether backward passes compute another gradient before it: that of delta, or
             of an ascent on the weights.
+        no_bf16: why ``--precision auto`` doesn't train it with weights in bf16; "": it does.
         has_graphs: whether ``--cuda-graphs`` captures the method's step; not inherited.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
         first_losses: the losses of the run's first update in nats, also after a restart.
@@ -81,6 +83,7 @@ class Method(FairseqCriterion):
     makes_one_pass = False
     has_further_backwards = False
     has_graphs = False
+    no_bf16: str = ""
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         own = {field.name for field in fields(MethodConfig)} | self.own_options()
@@ -129,6 +132,12 @@ class Method(FairseqCriterion):
         log = self.log(batch, loss)
         batch.descend(loss)
         return log
+
+    @property
+    def rounding_advice(self) -> str:
+        """What half precision may round away if no layer norm follows the embeddings, and what to do about
+        it; "": nothing."""
+        return ""
 
     @property
     def norm_option(self) -> str:
@@ -268,6 +277,8 @@ class Method(FairseqCriterion):
         if not self._checked_data:  # only once: fairseq itself reports what later shards lack
             self.objective.check_data()
             self._checked_data = True
+        if self.rounding_advice:
+            warn_of_rounding(model, self.rounding_advice)
         self.objective.check_model(model)
         refuse_pruning_options(model)
         _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)

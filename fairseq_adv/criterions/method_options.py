@@ -127,8 +127,8 @@ class MethodConfig(ObjectiveConfig):
     precision: Optional[str] = option(
         None,
         "fp32; bf16: on a CPU --amp (autocast; weights in fp32), on a GPU --bf16; auto: as in the "
-        "checkpoint that the run resumes from, else on a CPU bf16 if the processor has bf16 instructions, "
-        "else fp32 (default: fairseq's options decide; fairseq-adv train passes auto)",
+        "checkpoint that the run resumes from, else bf16 if the GPU, or the processor of a run on a CPU, "
+        "has it, else fp32 (default: fairseq's options decide; fairseq-adv train passes auto)",
     )
     compile: bool = option(
         False,

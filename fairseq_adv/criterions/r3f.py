@@ -7,7 +7,6 @@ the word embeddings. With fairseq's ``--spectral-norm-classification-head`` it i
 from dataclasses import dataclass
 
 from fairseq.criterions import register_criterion
-from torch import nn
 
 from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
@@ -15,7 +14,6 @@ from fairseq_adv.criterions.method_options import OWN_MASKS, SHARE_DROPOUT, Meth
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.noise import NOISE_CHOICES
 from fairseq_adv.perturbation import float32_embedding
-from fairseq_adv.perturbation.precision import warn_of_rounding
 
 
 @dataclass
@@ -81,10 +79,9 @@ class R3FCriterion(Method):
         batch.descend(loss)
         return log
 
-    def check_before_training(self, model: nn.Module) -> None:
-        warn_of_rounding(
-            model,
+    @property
+    def rounding_advice(self) -> str:
+        return (
             f"an --r3f-epsilon of {self.cfg.r3f_epsilon:g} may be rounded away in half precision; if so, "
-            "use a larger one, --amp, or fp32.",
+            "use a larger one, --amp, or fp32."
         )
-        super().check_before_training(model)

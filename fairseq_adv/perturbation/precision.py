@@ -46,15 +46,23 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
         del norm.forward
 
 
+def rounds_delta(model: nn.Module) -> bool:
+    """Whether half precision would round delta: :func:`float32_embedding` can't change this model.
+
+    Args:
+        model: has a token embedding; may be wrapped.
+    """
+    return layer_norm_after(model, find_token_embedding(model)) is None
+
+
 def warn_of_rounding(model: nn.Module, advice: str) -> None:
-    """Warns if ``model`` is in half precision and :func:`float32_embedding` does not change it.
+    """Warns if ``model`` is in half precision and :func:`rounds_delta`.
 
     Args:
         model: has a token embedding; may be wrapped.
         advice: what may be lost, and what to do about it.
     """
-    embedding = find_token_embedding(model)
-    if embedding.weight.dtype != torch.float32 and layer_norm_after(model, embedding) is None:
+    if find_token_embedding(model).weight.dtype != torch.float32 and rounds_delta(model):
         logger.warning("%s has no layer norm after its embeddings: %s", type(model).__name__, advice)
 
 

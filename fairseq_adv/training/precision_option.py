@@ -3,7 +3,8 @@
 fairseq has an option for each precision (``--fp16``, ``--bf16``, ``--amp``, …), which every worker and every
 restart must be given again. A criterion has one, :class:`PrecisionOption`, which sets them. ``auto`` is
 decided when the optimizer is built, so that the checkpoint is read once, by rank 0, and not before another
-run in the same folder has ended.
+run in the same folder has ended. By then fairseq has built the model in fp32; for bf16 it is cast there, to
+the weights that ``--bf16`` casts before it reads the checkpoint.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from fairseq.trainer import Trainer
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.mixed_precision import computes_on_the_cpu
 from fairseq_adv.fairseq_patches.workers import gathered
+from fairseq_adv.perturbation.precision import rounds_delta
 from fairseq_adv_compat.machine import bf16_products
 
 logger = logging.getLogger(__name__)
@@ -39,11 +41,11 @@ class PrecisionOption:
         if value is not None and value not in PRECISIONS:
             raise DataError(f"--precision {value}: pass one of {', '.join(PRECISIONS)}")
         self._value = value
-        self._decided: tuple[bool, str] | None = None  # whether to use autocast, and why
+        self._decided: tuple[str, str] | None = None  # fp32, bf16 or amp, and why
 
     @property
     def is_open(self) -> bool:
-        """Whether the checkpoint, or else the processor, is still to decide."""
+        """Whether the checkpoint, or else the device, is still to decide."""
         return self._value == "auto"
 
     def begin(self, common: Any) -> None:
@@ -61,35 +63,74 @@ class PrecisionOption:
         if mine:
             setattr(common, mine, True)
 
-    def follow(self, amp: bool, path: str, common: Any) -> None:
-        """The run resumes from a checkpoint, which decides. Called where it is read: on rank 0 at least."""
-        common.amp = amp
+    def follow(self, precision: str, path: str, common: Any) -> None:
+        """The run resumes from a checkpoint, which decides. Called where it is read: on rank 0 at least.
+
+        Args:
+            precision: of the checkpoint's run: ``fp32``, ``bf16`` or ``amp``.
+            path: of the checkpoint.
+            common: fairseq's options of this run; set.
+        """
+        _set(common, precision)
         on_cpu = computes_on_the_cpu(common.cpu)
-        told = f"{'fp32' if not amp else _AUTOCAST if on_cpu else '--amp'}, as in {path}"
-        if amp and on_cpu and not bf16_products():
+        told = precision if precision != "amp" else _AUTOCAST if on_cpu else "--amp"
+        told += f", as in {path}"
+        if precision != "fp32" and on_cpu and not bf16_products():
             told += "; this processor has no bf16 instructions, so training is slower than in fp32"
-        self._decided = (amp, told)
+        self._decided = (precision, told)
 
     def decide(self, trainer: Trainer) -> None:
         """Rank 0 decides for all workers, unless it has been decided; all must call this."""
         if not self.is_open:
             return
-        amp, told = gathered(trainer, self._decided or _by_the_processor(trainer))[0]
-        trainer.cfg.common.amp, self._value = amp, None
+        precision, told = gathered(trainer, self._decided or _by_the_device(trainer))[0]
+        self._value = None
+        _set(trainer.cfg.common, precision)
         trainer._amp_retries = 0  # which its constructor sets with --amp only
+        if precision == "bf16":
+            trainer._model, trainer._criterion = trainer._model.bfloat16(), trainer._criterion.bfloat16()
+            # What fairseq wrapped to load a checkpoint: the buckets of torch's DDP are fp32.
+            trainer._wrapped_model = trainer._wrapped_criterion = None
         if told:
             logger.info(told)
 
 
-def _by_the_processor(trainer: Trainer) -> tuple[bool, str]:
+def _set(common: Any, precision: str) -> None:
+    common.amp, common.bf16 = precision == "amp", precision == "bf16"
+
+
+def _by_the_device(trainer: Trainer) -> tuple[str, str]:
+    if trainer.cuda:
+        return _by_the_gpu(trainer)
     if trainer.device.type != "cpu":
-        return False, ""
+        return "fp32", ""
     flag, not_with = bf16_products(), getattr(trainer.get_model(), "no_autocast", "")
     if not_with:
-        return False, f"fp32: {not_with}"
+        return "fp32", f"fp32: {not_with}"
     if flag:
-        return True, f"{_AUTOCAST}: this processor has {flag}; --precision fp32 turns it off"
-    return False, "fp32: this processor has no bf16 instructions"
+        return "amp", f"{_AUTOCAST}: this processor has {flag}; --precision fp32 turns it off"
+    return "fp32", "fp32: this processor has no bf16 instructions"
+
+
+def _by_the_gpu(trainer: Trainer) -> tuple[str, str]:
+    """bf16, unless this run would fail in it, or lose what its method is about."""
+    cfg, method, model = trainer.cfg, trainer.method, trainer.get_model()
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        return "fp32", "fp32: this GPU has no bf16"
+    why = method.no_bf16
+    if trainer.is_fsdp:
+        why = "--ddp-backend fully_sharded has no bf16"
+    elif cfg.ema.store_ema and not cfg.ema.ema_fp32:
+        why = "an average in bf16 would round away each update's change; with --ema-fp32 bf16 is used"
+    elif len(cfg.optimization.update_freq) > 1 and cfg.common.fp16_scale_window is None:
+        why = "with several --update-freq fairseq's bf16 needs --fp16-scale-window"
+    elif method.rounding_advice and rounds_delta(model):
+        why = f"{type(model).__name__} has no layer norm after its embeddings: bf16 would round delta away"
+    return (
+        ("fp32", f"fp32: {why}")
+        if why
+        else ("bf16", "bf16, which this GPU has; --precision fp32 turns it off")
+    )
 
 
 def refuse_fp16_without_gpu(trainer: Trainer) -> None:
@@ -119,5 +160,5 @@ def allow_tf32(trainer: Trainer) -> None:
     if trainer.is_data_parallel_master:
         logger.info(
             "fp32 on this GPU: matrices are multiplied in TF32, with a mantissa of 10 bits; "
-            "NVIDIA_TF32_OVERRIDE=0 in the environment turns that off, --fp16 is faster still"
+            "NVIDIA_TF32_OVERRIDE=0 in the environment turns that off, --precision bf16 is faster still"
         )

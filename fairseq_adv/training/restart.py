@@ -120,8 +120,9 @@ def _data_changes(before: Any, now: Mapping[str, Any], trainer: Trainer) -> list
 def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionOption) -> None:
     """With ``--precision auto``, the run goes on in the checkpoint's precision."""
     if option.is_open and _is_of_a_training(state, trainer):
-        amp = bool(options_of(state["cfg"])["common"].get("amp"))
-        option.follow(amp, checkpoint_path(trainer), trainer.cfg.common)
+        there = options_of(state["cfg"])["common"]
+        precision = next((name for name in ("amp", "bf16") if there.get(name)), "fp32")
+        option.follow(precision, checkpoint_path(trainer), trainer.cfg.common)
 
 
 def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: dict[str, Any] | None) -> None:

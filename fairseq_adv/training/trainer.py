@@ -271,6 +271,7 @@ class AdversarialTrainer(Trainer):
         options = (reset_optimizer, reset_lr_scheduler, optimizer_overrides, reset_meters)
         with self._reading(reset_optimizer):
             extra = super().load_checkpoint(filename, *options)
+        self.precision.decide(self)  # a new run; otherwise the optimizer has been built
         half_precision.go_on(self, extra, reset_optimizer)
         refuse_fp16_without_gpu(self)
         allow_tf32(self)

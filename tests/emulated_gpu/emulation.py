@@ -105,7 +105,8 @@ def device_calls(gpu: Emulation) -> dict[str, Any]:
         name=NAME, total_memory=80 * GIGABYTE, major=9, minor=0, multi_processor_count=132
     )
     return {
-        "is_available": lambda: True, "is_initialized": lambda: True, "init": lambda: None,
+        "is_available": lambda: True, "is_bf16_supported": lambda including_emulation=True: True,
+        "is_initialized": lambda: True, "init": lambda: None,
         "_lazy_init": lambda: None, "_is_in_bad_fork": lambda: False, "device_count": lambda: 1,
         "current_device": lambda: 0, "set_device": lambda device: None,
         "device": lambda device: nullcontext(),

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from emulated_gpu import POSSIBLE
 from processors import write_machines
 from support import (
     ADVERSARIAL,
     fairseq_train,
     run_command,
     slow,
+    start_command,
     train_args,
     write_task,
 )
 
 from integration.test_training_under_fire import assert_same, end
 
+TESTS = Path(__file__).resolve().parents[1]
 TOLD = {
     "bf16": "bf16 autocast: this processor has avx512_bf16; --precision fp32 turns it off",
     "none": "fp32: this processor has no bf16 instructions",
@@ -116,3 +120,44 @@ def test_fairseq_adv_train_turns_it_on_by_itself(
     assert ("--precision auto" in log.splitlines()[0]) == is_auto
     assert (TOLD[machine] in log) == is_auto
     assert f"; CPU, {'bf16 autocast' if amp else 'fp32'}" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not POSSIBLE, reason="there is a GPU")
+def test_two_workers_on_a_gpu_train_as_with_bf16(data: Path, tmp_path: Path) -> None:
+    """From a checkpoint, for which fairseq wraps the model before the precision is decided; also in parts."""
+    start = tmp_path / "start"
+    fairseq_train(*train_args(data, start, "freelb", *ADVERSARIAL, "--seed", "9", "--max-update", "1"))
+    words = [
+        *WORDS,
+        "--ddp-backend",
+        "pytorch_ddp",
+        "--find-unused-parameters",
+        "--distributed-backend",
+        "gloo",
+    ]
+    words += ["--finetune-from-model", str(start / "checkpoint_last.pt")]
+    given = {"auto": [], "bf16": ["--precision", "bf16"], "parts": []}
+    for name, more in [*given.items(), ("parts", [])]:
+        stop = ["--max-update", "2"] * (name == "parts" and not (tmp_path / name).exists())
+        args = train_args(data, tmp_path / name, "freelb", *words, *more, *stop)
+        args.remove("--cpu")
+        two_workers(args)
+    expected = end(tmp_path / "bf16")
+    assert expected["updates"] == 4
+    for name in ("auto", "parts"):
+        assert_same(end(tmp_path / name), expected, name)
+
+
+def two_workers(args: list[str]) -> None:
+    """``fairseq-train`` in two processes on the emulated GPU."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, str(TESTS / "emulated_command.py"), "fairseq-train", *args]
+    words += ["--distributed-world-size", "2", "--distributed-no-spawn", "--device-id", "0"]
+    words += ["--distributed-init-method", f"tcp://127.0.0.1:{port}", "--distributed-rank"]
+    both = [start_command([*words, rank], text=True) for rank in ("0", "1")]
+    for process in both:
+        output = process.communicate(timeout=300)
+        assert process.returncode == 0, output[1][-3000:]

@@ -586,6 +586,8 @@ def test_deberta_1_is_trained_in_fp32(
     run = hf_run(hf_data, encoders["deberta"], "classes", "standard", "--amp")
     with pytest.raises(DataError, match="DeBERTa can't be computed in autocast: pass --precision fp32"):
         change(run)
+    run = hf_run(hf_data, encoders["deberta"], "classes", "standard", "--bf16")  # what a GPU has
+    assert change(run).norm() > 0
 
 
 def test_data_of_another_encoder_is_refused(
