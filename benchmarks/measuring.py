@@ -20,6 +20,30 @@ MODELS = {
     "large": (24, 1024, 4096, 16, 50265),
 }
 
+PEAK = 989e12  # operations a second of an H100 or H200 in bf16, dense
+MASKED = 0.15  # the share of the tokens that masked LM predicts
+# The cost of an update of masked LM in forward passes: of its products with weights, and of its attention.
+FORWARDS = {"standard": (3, 3), "alum_vat": (8, 9)}
+
+
+def operations(size: str, method: str, tokens: int, masked: float = MASKED) -> float:
+    """For a token in an update of masked LM: products and attention; the head's for the share ``masked``.
+
+    Args:
+        size: of :data:`MODELS`.
+        method: of :data:`FORWARDS`, with K = 1.
+        tokens: in a row.
+    """
+    layers, dim, ffn, _, words = MODELS[size]
+    products = layers * (8 * dim**2 + 4 * dim * ffn) + masked * 2 * dim * (words + dim)
+    of_products, of_attention = FORWARDS[method]
+    return of_products * products + of_attention * layers * 4 * tokens * dim
+
+
+def share_of_peak(size: str, method: str, rows: int, tokens: int, seconds: float) -> float:
+    """The estimated utilisation in an update that takes so long; the peak is :data:`PEAK`."""
+    return rows * tokens * operations(size, method, tokens) / seconds / PEAK
+
 
 def write_words(folder: Path, vocabulary: int, tokens: int, rows: int, padded: bool = False) -> None:
     """Writes dict.txt, train and valid of random words; a row has ``tokens`` tokens with the task's <s>.

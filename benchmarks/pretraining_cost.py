@@ -15,16 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
-from measuring import MODELS
+from measuring import FORWARDS, MASKED, MODELS, PEAK, operations, share_of_peak
 from tables import markdown, write_between
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 
-UPDATES, ROWS, TOKENS, MASKED = 100_000, 256, 512, 0.15  # the paper's run, rows of an update
+UPDATES, ROWS, TOKENS = 100_000, 256, 512  # the paper's run, rows of an update
 OF_ALL = UPDATES * ROWS * TOKENS
-PEAK, WANTED = 989e12, 0.40  # operations a second of an H100 or H200 in bf16, dense; the share to hope for
-# The cost of an update in forward passes: of its products with weights, and of its attention.
-FORWARDS = {"standard": (3, 3), "alum_vat": (8, 9)}
+WANTED = 0.40  # the share of the peak to hope for
 # On an H200, base, bf16, standard: rows of 512 tokens -> ms an update, MiB at most.
 MEASURED = {8: (53.4, 4284), 32: (58.3, 9962)}
 ROWS_A_WORKER = 2307 / 2  # the least of two loading processes' (benchmarks/README.md)
@@ -44,22 +42,14 @@ def weights(size: str, positions: int = TOKENS) -> int:
     return (words + positions + 4) * dim + layers * layer + (dim + 3) * dim + words
 
 
-def operations(size: str, method: str, tokens: int = TOKENS, masked: float = MASKED) -> float:
-    """For a token in an update: products and attention; the head's for the share ``masked`` alone."""
-    layers, dim, ffn, _, words = MODELS[size]
-    products = layers * (8 * dim**2 + 4 * dim * ffn) + masked * 2 * dim * (words + dim)
-    of_products, of_attention = FORWARDS[method]
-    return of_products * products + of_attention * layers * 4 * tokens * dim
-
-
 def utilisation(rows: int) -> float:
     """Measured with ``rows`` on a GPU; an update of fewer than 8 is taken to last as long as one of 8."""
     seconds = MEASURED[max(rows, min(MEASURED))][0] / 1e3
-    return rows * TOKENS * operations("base", "standard") / seconds / PEAK
+    return share_of_peak("base", "standard", rows, TOKENS, seconds)
 
 
 def hours(size: str, method: str, gpus: int, share: float) -> float:
-    return OF_ALL * operations(size, method) / (gpus * PEAK * share) / 3600
+    return OF_ALL * operations(size, method, TOKENS) / (gpus * PEAK * share) / 3600
 
 
 def memory(size: str, method: str, rows: int, bytes_a_weight: int = WEIGHT) -> float:
@@ -74,7 +64,7 @@ def memory(size: str, method: str, rows: int, bytes_a_weight: int = WEIGHT) -> f
 
 def loading(size: str, method: str, share: float) -> str:
     """The rows a second that a GPU trains on, and how many processes load them."""
-    rows = PEAK * share / (operations(size, method) * TOKENS)
+    rows = PEAK * share / (operations(size, method, TOKENS) * TOKENS)
     return f"{rows:,.0f}; {math.ceil(rows / ROWS_A_WORKER)}"
 
 
@@ -95,7 +85,7 @@ def tables() -> dict[str, list[str]]:
         cells["update"].append([f"{rows}", f"{ms}", f"{100 * utilisation(rows):.1f} %", f"{mib}"])
     for name, run in RUNS.items():
         times = [hours(*run, n, pace or utilisation(ROWS // n)) for pace in paces for n in (8, 64)]
-        total = OF_ALL * operations(*run) / 1e18
+        total = OF_ALL * operations(*run, TOKENS) / 1e18
         cells["time"].append([name, f"{total:.1f}", *(f"{time:.2g}" for time in times)])
         cells["memory"].append([name, *(f"{memory(*run, rows):.1f}" for rows in numbers)])
         cells["workers"].append([name, *(loading(*run, pace or utilisation(32)) for pace in paces)])

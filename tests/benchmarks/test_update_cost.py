@@ -1,0 +1,39 @@
+"""benchmarks/update_cost.py: its table, on a CPU and on the emulated GPU."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from emulated_gpu import POSSIBLE, emulated
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+import measuring
+import update_cost
+
+WORDS = "--task masked-lm --model thin --rows 2 --tokens 16 --rounds 1 --sides fairseq alum_vat smart"
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="there is a GPU")
+@pytest.mark.parametrize("gpu", [False, True])
+def test_a_gpu_has_a_column_of_its_utilisation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], gpu: bool
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["update_cost.py", *WORDS.split()])
+    monkeypatch.setattr(update_cost, "memory", lambda side: "1")  # of a process without the emulated GPU
+    monkeypatch.setattr(measuring, "PEAK", 1e9)
+    with emulated() if gpu else nullcontext():
+        assert update_cost.main() == 0
+    head, _, *rows = (line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
+    cells = {row.split("`")[1]: row.strip("| ").split(" | ") for row in rows}
+    assert list(cells) == ["fairseq", "standard", "alum_vat", "smart"]
+    assert {len(row) for row in cells.values()} == {len(head.strip("| ").split(" | "))} == {5 + gpu}
+    if not gpu:
+        return
+    assert cells["smart"][-1] == "–"
+    for name, method in (("fairseq", "standard"), ("standard", "standard"), ("alum_vat", "alum_vat")):
+        seconds = float(cells[name][1].split()[1])
+        expected = 100 * 2 * 16 * measuring.operations("thin", method, 16) / seconds / 1e9
+        assert float(cells[name][-1].removesuffix(" %")) == pytest.approx(expected, abs=0.06, rel=0.01)
