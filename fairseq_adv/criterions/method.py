@@ -27,6 +27,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.mixed_precision import fast_products
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
+from fairseq_adv.objectives.class_loss import class_loss_of
 from fairseq_adv.objectives.parallel import workers
 from fairseq_adv.perturbation import Passes, Perturbation
 from fairseq_adv.perturbation.precision import warn_of_rounding
@@ -101,8 +102,10 @@ class Method(FairseqCriterion):
                 "pytorch_ddp are tested"
             )
         super().__init__(task)
-        self.cfg = cast(MethodConfig, PlainOptions(cfg)) if isinstance(cfg, DictConfig) else cfg
         self.objective = build_objective(cfg, task)
+        names, count = self.objective.class_names(), self.objective.class_counts
+        self.objective.class_loss = class_loss_of(cfg, names, count)
+        self.cfg = cast(MethodConfig, PlainOptions(cfg)) if isinstance(cfg, DictConfig) else cfg
         floods = cfg.flood_level is not None or cfg.accordance_interval
         self.flood = Flood(cfg, task, self.objective) if floods else None
         self._graphs = StepGraphs(self) if cfg.cuda_graphs else None
@@ -251,8 +254,9 @@ class Method(FairseqCriterion):
 
     def begin_run(self, cfg: Any, model: nn.Module) -> None:
         """Called before :class:`fairseq_adv.training.trainer.AdversarialTrainer` is built, with the run's
-        configuration."""
+        configuration, which checkpoints keep."""
         self._has_begun = True
+        cfg.criterion.class_weights = self.cfg.class_weights  # the numbers, if they are balanced
 
     def replay_group(
         self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]

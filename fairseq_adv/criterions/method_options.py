@@ -21,8 +21,9 @@ OWN_MASKS = "; otherwise each pass draws its own, as published, and most of the 
 
 
 def option(
-    default: Any, text: str, wanted: str = "", least: float = -math.inf, above: float = -math.inf
-) -> Any:
+    default: Any, text: str, wanted: str = "", least: float = -math.inf, above: float = -math.inf,
+    most: float = math.inf, below: float = math.inf,
+) -> Any:  # fmt: skip
     """The field of an option.
 
     Args:
@@ -31,8 +32,10 @@ def option(
         wanted: what to pass instead of a number that is not finite or out of range; "": it is not checked.
         least: the smallest number in the range.
         above: all numbers in the range are larger.
+        most: the largest number in the range.
+        below: all numbers in the range are smaller.
     """
-    numbers = {"numbers": Numbers(least, above=above, wanted=wanted)} if wanted else {}
+    numbers = {"numbers": Numbers(least, most, above, below, wanted=wanted)} if wanted else {}
     return field(default=default, metadata={"help": text, **numbers})
 
 
@@ -77,8 +80,23 @@ class ObjectiveConfig(FairseqDataclass):
 
 @dataclass
 class MethodConfig(ObjectiveConfig):
-    """Options of every method: flooding (Ishida et al., ICML 2020; Flooding-X, Liu et al., ACL 2022)."""
+    """Options of every method: the loss of classes, flooding (Ishida et al., ICML 2020; Flooding-X, Liu et
+    al., ACL 2022), and how the run computes.
+    """
 
+    class_weights: Optional[str] = option(
+        None,
+        "weights of the classes in the loss: NAME=W,… with names as in label/dict.txt, 1 for those left out; "
+        "or balanced: n / (k n_c) for a class with n_c of the n training labels, k classes",
+    )
+    label_smoothing: float = option(
+        0.0,
+        "E: the loss is (1 - E) times that of the label plus E times the mean over all classes, as in "
+        "torch's cross_entropy",
+        wanted="pass a share from 0 to less than 1, such as 0.1",
+        least=0,
+        below=1,
+    )
     flood_level: Optional[str] = option(
         None,
         "flood level b, in nats (fairseq logs bits: a logged loss of 0.1 is 0.069 nats): where the mean loss "

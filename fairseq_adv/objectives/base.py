@@ -12,6 +12,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.objectives.class_loss import ClassLoss
 from fairseq_adv.objectives.encoder_states import first_states
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.divergence import divergence
@@ -33,6 +34,8 @@ class Objective(ABC):
 
     Attributes:
         has_graphs: whether ``--cuda-graphs`` captures its passes; not inherited.
+        class_loss: the loss with ``--class-weights`` or ``--label-smoothing``, which the method sets;
+            ``None``: there is neither.
     """
 
     has_graphs = False
@@ -40,6 +43,7 @@ class Objective(ABC):
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         self.cfg = cfg
         self.task = task
+        self.class_loss: ClassLoss | None = None
         self.padding_idx: int = task.source_dictionary.pad()
         self._cached: tuple[list[Any], Any] = [self], None  # belongs to no mini-batch yet
 
@@ -189,6 +193,16 @@ class Objective(ABC):
             DataError: there are none, which is the default.
         """
         raise self._without_classes("this task has none")
+
+    def class_names(self) -> list[str]:
+        """The names of the classes, in the order of the predictions' columns; empty, the default: there are
+        none.
+        """
+        return []
+
+    def class_counts(self) -> list[int]:
+        """How many labels of the training data each of :meth:`class_names` has."""
+        raise NotImplementedError
 
     def of_class(self, sample: Sample, index: int) -> Sample | None:
         """The batch's examples of one class, as a mini-batch; ``None`` if there are none.

@@ -16,6 +16,8 @@ from fairseq.logging.meters import MetersDict
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairseq_adv.objectives.class_loss import ClassLoss
+
 FloatArray = NDArray[np.float64]
 CLEAN = ("task_loss", "adv_loss_first", "loss")
 """The loss without perturbation, or that of the first pass: the first of these that is logged."""
@@ -97,8 +99,25 @@ def _correlation(name: str, x: FloatArray, y: FloatArray) -> float:
     return 0.0 if is_constant else 100.0 * float(getattr(stats, name)(x, y).statistic)
 
 
-def entropy(meters: MetersDict, classes: int) -> float | None:
-    """Of the labels, in nats, from the meters ``_label_counts_0`` …; ``None`` if nothing was counted."""
+def log_plain_loss(logs: Sequence[dict[str, Any]]) -> None:
+    """Logs ``nll_loss`` in bits, as fairseq's ``label_smoothed_cross_entropy`` does, if the logs have it."""
+    count = sum(log.get("ntargets", 0) for log in logs)
+    if count and "nll_loss" in logs[0]:
+        loss = sum(log["nll_loss"] for log in logs) / count / math.log(2)
+        metrics.log_scalar("nll_loss", loss, count, round=3)
+
+
+def entropy(meters: MetersDict, classes: int, loss: ClassLoss | None = None) -> float | None:
+    """Of the labels, in nats, from the meters ``_label_counts_0`` …; ``None`` if nothing was counted.
+
+    Args:
+        loss: weights the labels and smoothes them; the result is the least mean loss of a constant answer.
+    """
     counts = [float(meters[name].sum) for k in range(classes) if (name := f"_label_counts_{k}") in meters]
     total = sum(counts)
-    return -sum(n / total * math.log(n / total) for n in counts if n) if total else None
+    if not total:
+        return None
+    shares = [count / total for count in counts]
+    shares = shares if loss is None else loss.targets(shares)
+    whole = sum(shares)
+    return -sum(share * math.log(share / whole) for share in shares if share)

@@ -20,7 +20,12 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.labelled_folder import check_labels, check_split, class_names
+from fairseq_adv.data.text.labelled_folder import (
+    check_labels,
+    check_split,
+    class_names,
+    count_classes,
+)
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_classification_head
 from fairseq_adv.objectives.first_token import first_token_context
@@ -66,10 +71,12 @@ class SentencePrediction(Objective):
         return logits  # type: ignore[no-any-return]
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
-        """Summed cross-entropy in nats, or summed squared error."""
+        """Summed cross-entropy in nats, weighted and smoothed if asked for, or summed squared error."""
         targets = sample["target"].view(-1)
         if self.is_regression:
             return F.mse_loss(predictions.view(-1).float(), targets.float(), reduction="sum")
+        if self.class_loss is not None:
+            return self.class_loss(predictions, targets)
         return F.nll_loss(self.log_probabilities(predictions), targets, reduction="sum")
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:
@@ -93,6 +100,12 @@ class SentencePrediction(Objective):
         if self.task.cfg.num_classes < 2:
             raise self._without_classes("there is only one class")
         return int(self.task.cfg.num_classes)
+
+    def class_names(self) -> list[str]:
+        return [] if self.is_regression else self._labels()
+
+    def class_counts(self) -> list[int]:
+        return count_classes(Path(self.task.cfg.data), str(self.cfg.train_subset))
 
     def of_class(self, sample: Sample, index: int) -> Sample | None:
         self.classes()
@@ -120,6 +133,8 @@ class SentencePrediction(Objective):
             output["true_positives"] = (positive & (best == targets)).sum()
             output["predicted_positives"] = (best == self.positive_class).sum()
             output["labelled_positives"] = positive.sum()
+        if self.class_loss is not None:
+            output["nll_loss"] = self.class_loss.plain(predictions.detach(), targets)
         return output
 
     @staticmethod
@@ -136,7 +151,7 @@ class SentencePrediction(Objective):
     def constant_loss(self, meters: MetersDict) -> float | None:
         """The entropy of the labels, or the variance of the numbers."""
         if not self.is_regression:
-            return scores.entropy(meters, self.task.cfg.num_classes)
+            return scores.entropy(meters, self.task.cfg.num_classes, self.class_loss)
         if not ("_ntargets" in meters and meters["_ntargets"].sum):
             return None
         count, total, squares = (float(meters[f"_{name}"].sum) for name in _MOMENTS)
@@ -196,6 +211,7 @@ def _log_classification(logs: list[dict[str, Any]]) -> None:
     classes = len(logs[0]["label_counts"])
     scores.log_sums(logs, ["nnan"])
     scores.log_accuracy(logs)
+    scores.log_plain_loss(logs)
     for name in ("predicted_counts", "label_counts"):
         counts = sum(log[name] for log in logs)
         for k in range(classes):

@@ -30,8 +30,20 @@ class Tags(TokenLevel):
         """(words, tags) logits, the words of all sentences concatenated."""
         return self.at_tokens(model, sample).flatten(0, 1).index_select(0, sample["first"])
 
+    def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
+        """Summed cross-entropy in nats, weighted and smoothed if asked for, of the words with a known tag."""
+        if self.class_loss is not None:
+            return self.class_loss(predictions, sample["target"])
+        return super().loss(predictions, sample)
+
     def classes(self) -> int:
         return len(self.task.tags)
+
+    def class_names(self) -> list[str]:
+        return list(self.task.tags)
+
+    def class_counts(self) -> list[int]:
+        return self.task.count_tags(str(self.cfg.train_subset))  # type: ignore[no-any-return]
 
     def of_class(self, sample: Sample, index: int) -> Sample | None:
         """The words with one tag, in the sentences that have such words."""
@@ -61,6 +73,8 @@ class Tags(TokenLevel):
             "ntargets": known.sum(),
             "nnan": (predictions.isnan().any(dim=-1) & known).sum(),
         }
+        if self.class_loss is not None:
+            output["nll_loss"] = self.class_loss.plain(predictions, sample["target"])
         if not gather:
             output["label_counts"] = scores.count_labels(sample["target"], self.classes())
         else:
@@ -75,7 +89,7 @@ class Tags(TokenLevel):
 
     def constant_loss(self, meters: MetersDict) -> float | None:
         """The entropy of the tags."""
-        return scores.entropy(meters, self.classes())
+        return scores.entropy(meters, self.classes(), self.class_loss)
 
     def entities(self, logging_outputs: list[dict[str, Any]]) -> dict[str, list[int]]:
         """For each type, the number of entities that are correct, predicted, and in the data."""
@@ -94,6 +108,7 @@ class Tags(TokenLevel):
         logs = [log for log in logging_outputs if "ntargets" in log]
         counted = [key for key in logs[0] if key.startswith(tuple(f"{name} of " for name in _COUNTS))]
         scores.log_sums(logs, ["nnan", *counted])
+        scores.log_plain_loss(logs)
         if "label_counts" in logs[0]:
             for k, count in enumerate(sum(log["label_counts"] for log in logs)):
                 metrics.log_scalar_sum(f"_label_counts_{k}", count)

@@ -4,6 +4,7 @@
 
 import argparse
 import logging
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -104,6 +105,11 @@ class TaggingTask(TokenTask):
         self.datasets[split] = self.dataset_of(sentences, split)
         words = sum(len(sentence.words) for sentence in sentences)
         logger.info("%s: %d sentences, %d words, from %s", split, len(sentences), words, path)
+
+    def count_tags(self, split: str) -> List[int]:
+        """How many words of a split have each of :attr:`tags`."""
+        found = Counter(tag for one in read_columns(_find_file(self.folder, split)) for tag in one.tags or ())
+        return [found[tag] for tag in self.tags]
 
     def dataset_of(self, sentences: List[TaggedSentence], split: str) -> TagsDataset:
         """A data set of sentences, for training or evaluation.

@@ -12,8 +12,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from sklearn.utils.class_weight import compute_class_weight
 from support import batch, build, gradients, train_args, write_corpus, write_questions, write_task, write_wsc
 from token_data import write_spans, write_tags
 from torch import Tensor
@@ -212,8 +214,24 @@ def loss(run: SimpleNamespace, sample: dict[str, Any], objective: str, delta: Te
     if objective == "regression":
         return (torch.cat(found) - sample["target"].view(-1)).pow(2).sum()
     pairs = zip(found, _targets(sample, objective))
-    losses = [F.cross_entropy(logits.unsqueeze(0), torch.tensor([target])) for logits, target in pairs]
+    own = class_options(run)
+    losses = [
+        F.cross_entropy(logits.unsqueeze(0), torch.tensor([target]), reduction="sum", **own)
+        for logits, target in pairs
+    ]
     return weight_of(objective) * torch.stack(losses).sum()
+
+
+def class_options(run: SimpleNamespace) -> dict[str, Any]:
+    """What torch's loss takes for ``--class-weights balanced`` and ``--label-smoothing``."""
+    cfg = run.cfg.criterion
+    if not cfg.class_weights:
+        return {}
+    rows = run.task.dataset("train")
+    labels = np.concatenate([np.atleast_1d(rows[row]["target"]) for row in range(len(rows))])
+    weights, there = torch.ones(len(run.criterion.objective.class_names())), np.unique(labels)
+    weights[there] = torch.tensor(compute_class_weight("balanced", classes=there, y=labels)).float()
+    return {"weight": weights, "label_smoothing": cfg.label_smoothing}
 
 
 def weight_of(objective: str) -> float:

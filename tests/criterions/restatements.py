@@ -16,6 +16,7 @@ from criterions import references
 from criterions.restated import (
     DIM,
     DROPOUT,
+    class_options,
     draws,
     examples_of,
     first_layer,
@@ -230,7 +231,7 @@ class Restated:
         def rest(hidden: Tensor) -> Tensor:
             found = scores_behind(self.run, self.tokens, hidden)
             if self.objective == "classes":
-                return F.cross_entropy(found, target, reduction="sum")
+                return F.cross_entropy(found, target, reduction="sum", **class_options(self.run))
             pairs = zip(self.examples, target)
             return torch.stack(
                 [F.cross_entropy(found[rows].view(1, -1), t.view(1)) for rows, t in pairs]

@@ -61,6 +61,13 @@ CASES: list[tuple[str, list[str], tuple[str, ...]]] = [
     ("awp", ["--awp-gamma", "0.1", "--awp-skip", "norm,embed"], ("masked_lm",)),
     ("sam", ["--sam-rho", "0.5"], OBJECTIVES),
 ]  # fmt: skip
+# Each method once more with a loss of unequal classes, in the passes that move delta or the weights, too.
+WEIGHTED = ["--class-weights", "balanced", "--label-smoothing", "0.2"]
+FIRST = {method: (words, objectives) for method, words, objectives in reversed(CASES)}
+CASES += [
+    (method, [*words, *WEIGHTED], tuple(one for one in ("classes", "tagging") if one in objectives))
+    for method, (words, objectives) in FIRST.items()
+]
 EACH = [(method, words, objective) for method, words, objectives in CASES for objective in objectives]
 
 

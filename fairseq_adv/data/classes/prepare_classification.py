@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
 
 FORMAT_VERSION = 1
+_UNEQUAL = 5  # the largest class has so many times the rows of the smallest
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,8 @@ def prepare_classification(
         return result
     with workspace(out, made_from) as folder:
         write_folder(folder, splits, classes, config.tokenizer, result, config.progress)
+    if classes is not None:
+        result.notes += _unequal(splits[0].labels)
     result.notes.append(_learned(class_names(classes) if classes else None, splits[0]))
     unlabelled = [split.name for split in splits if not split.labels]
     if unlabelled:
@@ -164,6 +169,18 @@ def _learned(classes: Optional[list[str]], train: LabelledRows) -> str:
         return f"numbers from {min(values):g} to {max(values):g}"
     shown = [name if " " not in name else repr(name) for name in classes[:20]]
     return f"{len(classes)} classes: {', '.join(shown)}{', …' if len(classes) > 20 else ''}"
+
+
+def _unequal(labels: Sequence[str]) -> list[str]:
+    """What to do about classes of very unequal sizes: accuracy hardly sees the small ones."""
+    ((most, largest), *_, (least, smallest)) = Counter(labels).most_common()
+    if largest < _UNEQUAL * smallest:
+        return []
+    metric = f"f1 --positive-label {shlex.quote(least)}" if largest + smallest == len(labels) else "mcc"
+    return [
+        f"very unequal classes: {largest} training rows of {most!r}, {smallest} of {least!r}. Consider train "
+        f"--class-weights balanced, and --best-checkpoint-metric {metric} instead of accuracy"
+    ]
 
 
 def _digest(split: LabelledRows) -> str:

@@ -142,6 +142,21 @@ def known_labels(cfg: Any) -> List[str]:
     return class_names(load_dictionary(file)) if file.is_file() else []
 
 
+def count_classes(folder: Path, split: str) -> List[int]:
+    """How many rows of a split, and of ``SPLIT1``, ``SPLIT2``, … which fairseq adds to a training split, have
+    each of the classes of ``label/dict.txt``.
+
+    Raises:
+        DataError: the labels are missing or damaged.
+    """
+    classes = load_dictionary(folder / "label" / "dict.txt")
+    found: Counter[int] = Counter()
+    for index in parts_of(folder / "label" / split, True):
+        _check_classes(index, classes)
+        found.update(read_index(index, _AGAIN).ids().reshape(-1, 2)[:, 0].tolist())
+    return [found[classes.index(name)] for name in class_names(classes)]
+
+
 # ---- checking
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,24 @@ def test_classes_are_kept_by_name_and_read_back(tokenizer: TokenToIds, tmp_path:
     inputs = data_utils.load_indexed_dataset(str(tmp_path / "out/input0/train"), tokenizer.dictionary)
     expected = np.concatenate([inputs[k].numpy() for k in range(14)])
     assert (expected == tokenizer.encode([row["text"] for row in texts(*NAMES, *NAMES)])[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [
+        (
+            ["no", "a b"] + ["no"] * 9 + ["a b"],
+            "10 training rows of 'no', 2 of 'a b'.* f1 --positive-label 'a b' ",
+        ),
+        ([*"aaaaaaaaaabbbcc"], "10 training rows of 'a', 2 of 'c'.* mcc instead of accuracy$"),
+        ([*"aaaaaaaaabb"], ""),  # 4.5 times as many
+    ],
+)
+def test_classes_of_very_unequal_sizes_are_told(
+    labels: list[str], told: str, tokenizer: TokenToIds, tmp_path: Path
+) -> None:
+    notes = made(tmp_path / "out", tokenizer, train=texts(*labels), valid=texts(labels[0])).notes
+    assert [bool(re.search(told, note)) for note in notes if "unequal" in note] == [True] * bool(told)
 
 
 @pytest.mark.parametrize(
