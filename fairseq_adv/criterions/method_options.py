@@ -80,8 +80,8 @@ class ObjectiveConfig(FairseqDataclass):
 
 @dataclass
 class MethodConfig(ObjectiveConfig):
-    """Options of every method: the loss of classes, flooding (Ishida et al., ICML 2020; Flooding-X, Liu et
-    al., ACL 2022), and how the run computes.
+    """Options of every method: the loss of classes, which weights learn how fast, flooding (Ishida et al.,
+    ICML 2020; Flooding-X, Liu et al., ACL 2022), and how the run computes.
     """
 
     class_weights: Optional[str] = option(
@@ -96,6 +96,19 @@ class MethodConfig(ObjectiveConfig):
         wanted="pass a share from 0 to less than 1, such as 0.1",
         least=0,
         below=1,
+    )
+    layer_lr_decay: float = option(
+        1.0,
+        "D: the head learns at --lr, layer l of L (counted from 0) at --lr D^(L - l), the embeddings at --lr "
+        "D^(L + 1); 1: all at --lr",
+        wanted="pass a factor above 0, up to 1, such as 0.9",
+        above=0,
+        most=1,
+    )
+    freeze: Optional[str] = option(
+        None,
+        "parts of the encoder that are not trained, separated by commas: embeddings, and layers from 0, such "
+        "as embeddings,0-3",
     )
     flood_level: Optional[str] = option(
         None,

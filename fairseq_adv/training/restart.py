@@ -40,6 +40,8 @@ _OF_SCORES = {
     "--best-checkpoint-metric", "--maximize-best-checkpoint-metric", "--valid-subset",
     "--combine-valid-subsets", "--max-valid-steps", "data", "tokenizer",
 }  # fmt: skip
+# With others the optimizer's state doesn't fit.
+_OF_WEIGHTS = {"--layer-lr-decay", "--freeze"}
 # What may mean another tokenizer.
 _OF_TOKENIZER = {"data", "tokenizer", "--tokenizer-dir"}
 
@@ -90,6 +92,12 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
             f"(criterion.allow_changed_options=true) to go on with the new {what}, which the checkpoint will "
             "record"
         )
+    if is_allowed and (own := _options(refused) & _OF_WEIGHTS):
+        raise DataError(
+            f"{path} has the state of an optimizer of other weights: no run goes on from it with another "
+            f"{' or '.join(sorted(own))} ({'; '.join(refused)}). Pass --finetune-from-model {path} with an "
+            "empty --save-dir to start from its weights"
+        )
     if updates and not is_named and state.get("last_optimizer_state") is None:
         if not is_over:
             raise DataError(
@@ -139,6 +147,7 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
         return
     for group in trainer.optimizer.param_groups:
         group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
+    trainer.optimizer.set_lr(trainer.optimizer.get_lr())  # of each group its own
     if trainer.is_data_parallel_master and not saving.no_save and _options(now) & _OF_TOKENIZER:
         # fairseq-adv train then puts the new one there; without it, predict reads that of the data.
         shutil.rmtree(os.path.join(saving.save_dir, FOLDER), ignore_errors=True)

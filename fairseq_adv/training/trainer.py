@@ -45,6 +45,7 @@ from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.training import half_precision
 from fairseq_adv.training.average import average_tied_weights_once
 from fairseq_adv.training.data_digest import digests_of
+from fairseq_adv.training.depth import freeze, set_rates_by_depth
 from fairseq_adv.training.first_head import prepare_head, tell_of_head
 from fairseq_adv.training.gradients import handle_together
 from fairseq_adv.training.kept_layers import kept_layers, number_as_before
@@ -155,6 +156,8 @@ class AdversarialTrainer(Trainer):
         # addition to 355M, each with an fp32 copy, two moments of Adam, and zeros in every all-reduce.
         for copy in inference_copies(model):
             copy.requires_grad_(False)
+        if criterion.cfg.freeze is not None:
+            freeze(model, criterion.cfg.freeze)
         criterion.begin_run(cfg, model)
         if criterion.cfg.compile:
             check_compile(criterion.cfg)
@@ -200,6 +203,8 @@ class AdversarialTrainer(Trainer):
         """Once a checkpoint has been read."""
         self.precision.decide(self)
         super()._build_optimizer()
+        if self.method.cfg.layer_lr_decay < 1:
+            set_rates_by_depth(self, self.method.cfg.layer_lr_decay)
         handle_together(self._optimizer)
         set_mode_once(self.model)
 

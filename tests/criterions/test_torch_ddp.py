@@ -48,6 +48,8 @@ def test_two_workers_have_the_gradient_of_the_whole_batch_after_one_reduction(tm
     for method, start in (("freelb", "0.4"), ("pgd", "0.4"), ("freelb", "0"), ("pgd", "0")):
         words = [*OPTIONS[method], "--adv-init-mag", start, "--adv-clean-weight", "2"]
         lines[f"{method}, clean too, {start}"] = train_args(data, None, method, *words, classes=3)
+    words = [*OPTIONS["freelb"], "--freeze", "embeddings,0", "--class-weights", "balanced"]
+    lines["freelb, frozen"] = train_args(data, None, "freelb", *words, classes=3)
     del lines["infobert"]  # whose loss is not that of the whole batch: below
     on_two_workers(_worker, lines, str(tmp_path))
     for method, words in lines.items():
