@@ -89,6 +89,11 @@ def freeze(model: nn.Module, text: str) -> None:
                 f"{EMBEDDINGS},0-{min(3, last_one)}; this encoder has layers 0 to {last_one}"
             )
         chosen.update(range(first + 1, last + 2))
+    if 0 in chosen and any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
+        raise DataError(  # fairseq/modules/checkpoint_activations.py: a layer's input has to have a gradient
+            f"--freeze {text:.40} with activation checkpointing (checkpoint_activations): fairseq would train no "
+            f"layer at all. Leave one of them out, or {EMBEDDINGS} out of --freeze"
+        )
     weights = list(model.parameters())
     frozen = [weight for weight in weights if depths.of(weight) in chosen]
     for weight in frozen:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from criterions.restated import move_average, one_step, recorded
+from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from hf_encoders import WORDS, hf_run, save_encoder
 from methods import METHODS, OPTIONS
 from support import (
@@ -28,6 +29,7 @@ from support import (
 
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
+from fairseq_adv.training.depth import freeze, set_rates_by_depth
 
 DECAY, LR = 0.5, 0.01
 ADAM = ["--adam-betas", "(0.9,0.98)", "--adam-eps", "1e-8", "--weight-decay", "0.1", "--clip-norm", "0"]
@@ -223,6 +225,30 @@ def test_what_does_not_fit_is_refused_before_training(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         _ = run_of_kind(data, hf_data, encoders, kind, *words.split()).trainer.optimizer
+
+
+def test_an_optimizer_of_other_weights_is_refused(data: Path) -> None:
+    """As that of --fp16 is, of all weights in one vector."""
+    run = of_fairseq(data, "standard")
+    run.trainer.optimizer.param_groups[0]["params"].pop()
+    with pytest.raises(ValueError, match=r"--layer-lr-decay 0\.5: .* hold each weight by itself.*no-flatten"):
+        set_rates_by_depth(run.trainer, 0.5)
+
+
+def test_frozen_embeddings_are_refused_where_fairseq_computes_layers_again(data: Path) -> None:
+    """Its layers would silently get no gradient; without embeddings they get the same."""
+    run = of_fairseq(data, "freelb")
+    for layer in run.model.encoder.sentence_encoder.layers:
+        checkpoint_wrapper(layer)
+    with pytest.raises(ValueError, match="--freeze embeddings with activation checkpointing"):
+        freeze(run.model, "embeddings")
+    freeze(run.model, "0-1")
+    other = of_fairseq(data, "freelb", "--freeze", "0-1")
+    for one in (run, other):
+        one_step(one, batch(one, [0, 1, 2]))
+    ours, expected = gradients(run.model), gradients(other.model)
+    assert ours.keys() == expected.keys() and any(".layers.2." in name for name in ours)
+    assert all(torch.allclose(ours[name], expected[name], rtol=1e-4, atol=1e-6) for name in ours)
 
 
 def test_a_run_goes_on_to_the_bit_and_with_the_same_values_only(data: Path, tmp_path: Path) -> None:
