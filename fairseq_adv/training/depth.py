@@ -91,8 +91,8 @@ def freeze(model: nn.Module, text: str) -> None:
         chosen.update(range(first + 1, last + 2))
     if 0 in chosen and any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
         raise DataError(  # fairseq/modules/checkpoint_activations.py: a layer's input has to have a gradient
-            f"--freeze {text:.40} with activation checkpointing (checkpoint_activations): fairseq would train no "
-            f"layer at all. Leave one of them out, or {EMBEDDINGS} out of --freeze"
+            f"--freeze {text:.40} with activation checkpointing (checkpoint_activations): fairseq trains "
+            f"no layer. Leave one of them out, or {EMBEDDINGS} out of --freeze"
         )
     weights = list(model.parameters())
     frozen = [weight for weight in weights if depths.of(weight) in chosen]
