@@ -145,10 +145,14 @@ def test_each_weight_is_in_the_group_of_its_depth(data: Path, words: list[str]) 
         assert [shape for _, shape in found] == [weight.shape for _, weight in trained]
         assert [rate for rate, _ in found] == pytest.approx([lr / LR * rate(n, 4) for n, _ in trained])
         assert run.trainer.get_lr() == lr
+    if "reduce_lr_on_plateau" not in words:
+        return
+    schedule = run.trainer.lr_scheduler.lr_scheduler
+    assert len(schedule.min_lrs) == len(schedule.optimizer.param_groups)  # an older torch has no other
     for epoch in range(1, 4):
         run.trainer.lr_step(epoch, 1.0)
     rates = [group["lr"] for group in run.trainer.optimizer.param_groups]
-    assert max(rates) / min(rates) == pytest.approx(DECAY**-5)
+    assert max(rates) < 0.1 * LR and max(rates) / min(rates) == pytest.approx(DECAY**-5)
 
 
 # --- freezing -----------------------------------------------------------------------------------
@@ -166,8 +170,8 @@ def test_what_is_trained_has_the_gradient_that_it_has_without(data: Path, method
             one_step(run, batch(run, [0, 1, 2]), **more)
         found.append(gradients(run.model))
         deltas.append(passes)
-    assert set(found[0]) - set(found[1]) == set(frozen(run.model)) and found[1]
-    assert all(".layers.0." in n or ".embed_" in n or "layernorm_embedding" in n for n in frozen(run.model))
+    parts = {n for n in found[0] if ".layers.0." in n or ".embed_" in n or "layernorm_embedding" in n}
+    assert found[0].keys() - found[1].keys() == parts == set(frozen(run.model)) and len(parts) > 16
     whole = torch.cat([found[0][name].flatten() for name in found[1]])
     ours = torch.cat([gradient.flatten() for gradient in found[1].values()])
     if method in ("awp", "sam"):
