@@ -152,7 +152,7 @@ class LoopMethod(ABC):
 
 
 @dataclass(kw_only=True, eq=False)
-class _Ascending(LoopMethod):
+class Ascending(LoopMethod):
     """Base class of those that ascend the loss. Their closure returns the loss.
 
     Args:
@@ -185,7 +185,7 @@ class _Ascending(LoopMethod):
 
 
 @dataclass(kw_only=True, eq=False)
-class FreeLB(_Ascending):
+class FreeLB(Ascending):
     """FreeLB (Zhu et al., ICLR 2020, Algorithm 1): K passes, the mean of whose gradients is accumulated."""
 
     step_size: float = 0.006667
@@ -197,7 +197,7 @@ class FreeLB(_Ascending):
 
 
 @dataclass(kw_only=True, eq=False)
-class PGD(_Ascending):
+class PGD(Ascending):
     """PGD (Madry et al. 2018) on embeddings (FreeLB, eq. 1 and 2): K ascent steps, then one descent."""
 
     step_size: float = 0.003333

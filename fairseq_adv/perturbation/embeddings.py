@@ -83,7 +83,8 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
     raise ValueError(
         f"{type(model).__name__} has no single token embedding that can be perturbed (layers named "
         f"embed_tokens: {listed}). Adversarial criterions need an encoder such as fairseq's roberta, whose "
-        "encoder.sentence_encoder.embed_tokens is not shared with a decoder."
+        "encoder.sentence_encoder.embed_tokens is not shared with a decoder. A model of your own can return "
+        "the layer as get_input_embeddings()."
     )
 
 
