@@ -1,0 +1,76 @@
+"""examples/loop: both scripts train a tiny model on a csv, by the method that they name."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from hf_models import save_bert
+from recipes import ROOT
+from safetensors.torch import load_file
+from support import load_script
+
+transformers = pytest.importorskip("transformers", reason="both scripts train its models")
+pytest.importorskip("accelerate", reason="Trainer needs it")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny random BERT without dropout, and texts whose words tell their class."""
+    folder = tmp_path_factory.mktemp("loop")
+    save_bert(folder / "bert")
+    words = [("negative", "a dull film"), ("positive", "never was this so good")]
+    for name, count in (("train", 40), ("valid", 12)):
+        rows = "".join(f"{words[n % 2][1]} {'and ' * (n % 3)}{n},{words[n % 2][0]}\n" for n in range(count))
+        (folder / f"{name}.csv").write_text(f"text,label\n{rows}")
+    return folder
+
+
+def test_the_plain_loop(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It learns, with FreeLB's delta, and the folder has what was scored."""
+    files = [str(made / "train.csv"), str(made / "valid.csv")]
+    words = [*files, "--model", str(made / "bert"), "--out", str(tmp_path / "out"), "--lr", "1e-2"]
+    load_script(ROOT / "examples/loop/train_csv.py").main([*words, "--rows", "4", "--epochs", "4", "--bf16"])
+    shown = re.findall(
+        r"epoch (\d): loss ([\d.]+), delta ([\d.]+)% .* accuracy ([\d.]+)%", capsys.readouterr().out
+    )
+    assert [int(line[0]) for line in shown] == [1, 2, 3, 4]
+    assert all(1.3 < float(line[2]) < 1.6 for line in shown)  # of its start and two steps in a ball of 2 %
+    assert float(shown[-1][1]) < 0.3 and float(shown[-1][3]) == 100
+    answer = transformers.pipeline("text-classification", model=str(tmp_path / "out"), device="cpu")
+    assert [answer(text)[0]["label"] for text in ("never was this so good", "a dull film")] == [
+        "positive",
+        "negative",
+    ]
+
+
+def test_trainer(made: Path, tmp_path: Path) -> None:
+    """Plain and FreeLB begin alike, also with two mini-batches an update, and end apart."""
+    script, logs, weights = load_script(ROOT / "examples/loop/train_glue.py"), {}, {}
+    for method in ("none", "FreeLB"):
+        for parts in (1, 2):
+            out = tmp_path / f"{method}-{parts}"
+            words = [
+                "--model", made / "bert", "--train_file", made / "train.csv", "--validation_file",
+                made / "valid.csv", "--output_dir", out, "--method", method, "--learning_rate", "1e-3",
+                "--per_device_train_batch_size", 8 // parts, "--gradient_accumulation_steps", parts, "--bf16",
+                "--num_train_epochs", 2, "--logging_steps", 1, "--eval_strategy", "epoch", "--save_strategy",
+                "epoch", "--use_cpu", "--report_to", "none", "--disable_tqdm", "true",
+            ]  # fmt: skip
+            script.main(list(map(str, words)))
+            state = json.loads((out / "checkpoint-10/trainer_state.json").read_text())
+            logs[method, parts] = state["log_history"]
+            weights[method, parts] = torch.cat(
+                [one.flatten() for one in load_file(out / "model.safetensors").values()]
+            )
+    for parts in (1, 2):
+        plain, ours = logs["none", parts], logs["FreeLB", parts]
+        assert "adv_ratio" not in plain[0] and 0.013 < ours[0]["adv_ratio"] < 0.016
+        assert ours[0]["adv_loss_first"] == pytest.approx(plain[0]["loss"], rel=0.02)
+        assert ours[0]["adv_loss_last"] > ours[0]["adv_loss_first"]
+        assert sum("eval_accuracy" in line for line in ours) == 2
+        assert (weights["none", parts] - weights["FreeLB", parts]).norm() > 0.01
+        assert ours[0]["loss"] == pytest.approx(logs["FreeLB", 1][0]["loss"], rel=0.01)
