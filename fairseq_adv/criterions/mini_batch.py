@@ -19,7 +19,13 @@ from fairseq_adv.fairseq_patches.mixed_precision import autocast
 from fairseq_adv.models.compiled_layers import has_compiled_layers
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.perturbation import DropoutReplay, Perturbation, find_token_embedding, geometry
+from fairseq_adv.perturbation import (
+    DropoutReplay,
+    Perturbation,
+    find_token_embedding,
+    geometry,
+    layers_with_masks,
+)
 
 Start = Callable[[Tensor, int], Tensor]  # makes delta_0, see Perturbation
 
@@ -66,14 +72,12 @@ class ModelParts:
 
     @cached_property
     def dropout_layers(self) -> list[nn.Module]:
-        """The layers whose masks are kept for further passes: those of a model on a CPU; none with
-        activation checkpointing, which computes twice in order to keep less, nor with ``--compile``, since a
-        replaced method within a compiled layer has it compiled again.
+        """The layers whose masks are kept for further passes. None with ``--compile``, since a replaced
+        method within a compiled layer has it compiled again.
         """
-        recomputed = any(hasattr(module, "precheckpoint_forward") for module in self._modules)
-        if recomputed or has_compiled_layers(self.model) or self.weights[0].device.type != "cpu":
+        if has_compiled_layers(self.model):
             return []
-        return [module for module in self._modules if type(module) in (FairseqDropout, nn.Dropout)]
+        return layers_with_masks(self._modules, self.weights[0].device, (FairseqDropout, nn.Dropout))
 
 
 class MiniBatch:

@@ -22,6 +22,7 @@ from fairseq_adv.perturbation import (
     find_token_embedding,
     float32_embedding,
     geometry,
+    layers_with_masks,
 )
 from fairseq_adv.perturbation.divergence import DIVERGENCES, divergence, squared_difference
 from fairseq_adv.perturbation.passes import frozen_parameters
@@ -78,6 +79,7 @@ class LoopMethod(ABC):
         check_model(self.model)
         self._embedding = find_token_embedding(self.model)
         self._weights = list(self.model.parameters())
+        self._dropout = layers_with_masks(self.model.modules(), self._weights[0].device)
         if self.padding_idx is None:
             self.padding_idx = padding_of(self.model, self._embedding)
 
@@ -116,7 +118,7 @@ class LoopMethod(ABC):
             self._embedding, self.padding_idx or 0, start,
             groups=examples, mask=mask, relative=self.relative, **self._ball(),
         )  # fmt: skip
-        replay = DropoutReplay(self._weights[0].device, self.share_dropout)
+        replay = DropoutReplay(self._weights[0].device, self.share_dropout, self._dropout)
         passes = Passes(
             self.model, closure, delta, backward=self.backward, weights=self._weights, replay=replay
         )

@@ -3,7 +3,7 @@
 This package imports only torch. It depends on no trainer, loss or configuration.
 """
 
-from fairseq_adv.perturbation.dropout import DropoutReplay
+from fairseq_adv.perturbation.dropout import DropoutReplay, layers_with_masks
 from fairseq_adv.perturbation.embeddings import EncoderParts, Perturbation, find_token_embedding
 from fairseq_adv.perturbation.first_layer import FirstLayer, find_layers
 from fairseq_adv.perturbation.geometry import Groups
@@ -25,4 +25,5 @@ __all__ = [
     "find_layers",
     "find_token_embedding",
     "float32_embedding",
+    "layers_with_masks",
 ]

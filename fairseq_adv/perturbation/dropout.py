@@ -7,7 +7,7 @@ where drawing them takes a tenth of a pass, the masks of the dropout layers can 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
@@ -98,6 +98,28 @@ class DropoutReplay:
         noise = torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
         self._masks[nth:] = [_Mask(noise, p, state, torch.get_rng_state())]
         return noise
+
+
+def layers_with_masks(
+    modules: Iterable[nn.Module], device: torch.device, kinds: tuple[type[nn.Module], ...] = (nn.Dropout,)
+) -> list[nn.Module]:
+    """The dropout layers whose masks are kept for further passes: those of a model on a CPU; none with
+    activation checkpointing, which computes twice in order to keep less; and none whose ``forward`` others
+    have replaced, as accelerate's hooks do.
+
+    Args:
+        modules: all of the model.
+        device: of the model.
+        kinds: types of dropout layers that compute what ``nn.Dropout`` does.
+    """
+    modules = list(modules)
+    recomputed = any(  # fairseq's and transformers' signs of it
+        hasattr(module, "precheckpoint_forward") or getattr(module, "gradient_checkpointing", False)
+        for module in modules
+    )
+    if recomputed or device.type != "cpu":
+        return []
+    return [module for module in modules if type(module) in kinds and "forward" not in vars(module)]
 
 
 class _Mask(NamedTuple):

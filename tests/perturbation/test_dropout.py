@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import dropout
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_adv.perturbation import DropoutReplay
+from fairseq_adv.perturbation import DropoutReplay, layers_with_masks
 
 pytestmark = pytest.mark.fast
 
@@ -66,6 +66,26 @@ def outputs(net: Net, layers: list[nn.Module], inputs: list[torch.Tensor]) -> li
         assert x.grad is not None
         found += [y.detach(), x.grad]
     return [*found, torch.get_rng_state()]
+
+
+def replace_forward(net: nn.Module) -> None:
+    net.layers[1].forward = net.layers[1].forward  # as accelerate's hooks do
+
+
+@pytest.mark.parametrize(
+    ("change", "device", "kept"),
+    [
+        (lambda net: None, "cpu", [0, 1, 2, 3]),
+        (lambda net: None, "cuda", []),
+        (lambda net: setattr(net.layers, "gradient_checkpointing", True), "cpu", []),  # transformers
+        (lambda net: setattr(net.layers, "precheckpoint_forward", None), "cpu", []),  # fairseq
+        (replace_forward, "cpu", [0, 2, 3]),
+    ],
+)
+def test_whose_masks_are_kept(change: Any, device: str, kept: list[int]) -> None:
+    net = Net()
+    change(net)
+    assert layers_with_masks(net.modules(), torch.device(device)) == [net.layers[i] for i in kept]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
