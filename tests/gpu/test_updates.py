@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from emulated_gpu import POSSIBLE, Emulation, emulated
+from emulated_gpu.record import Record
 from methods import METHODS
 from support import slow
 from updates import OBJECTIVES, UPDATES, train
@@ -80,3 +81,23 @@ def test_operations(tmp_path: Path, gpu: Emulation, method: str, precision: str,
     words = [f"--{precision}", "--encoder-layers", "12", "--optimizer", "torch_adamw"]
     run = train(gpu, tmp_path, "classes", method, *words)
     assert most // 2 < sum(run.update.operations.values()) <= most
+
+
+@pytest.mark.parametrize("method", ["standard", slow("freelb")])
+def test_all_passes_are_over_when_an_update_first_waits(
+    tmp_path: Path, gpu: Emulation, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Until the log is read, only the optimizer's step follows: see docs/gpu-speed.md."""
+    done: list[int] = []
+    plain = Record.wait
+
+    def wait(record: Record, kind: str) -> None:
+        done.extend(sum(seen.operations.values()) for seen in record.watching)
+        plain(record, kind)
+
+    monkeypatch.setattr(Record, "wait", wait)
+    words = ["--bf16", "--encoder-layers", "12", "--optimizer", "torch_adamw", "--clip-norm", "1"]
+    run = train(gpu, tmp_path, "classes", method, *words)
+    norm, log = done[4:6]  # two an update; the first makes the optimizer's state
+    assert len(run.update.waits) == 2
+    assert log <= norm + 25 and norm > 800, (norm, log)
