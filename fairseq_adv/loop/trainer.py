@@ -45,10 +45,12 @@ class _Attached:
         self.method: LoopMethod | None = None
         self.sums: dict[str, Tensor] = {}
         self.calls = 0
+        self.resumed: Any = None  # a checkpoint's folder; True: the last one
         trainer.training_step, trainer.log = self.training_step, self.log
-        if issubclass(kind, SMART):
+        if issubclass(kind, SMART):  # its average is part of a checkpoint
             from transformers import TrainerCallback
 
+            self.their_train, trainer.train = trainer.train, self.train
             events = {"on_optimizer_step": self.update_average, "on_save": self.save_average}
             trainer.add_callback(type("WeightsAverage", (TrainerCallback,), events)())
 
@@ -94,7 +96,7 @@ class _Attached:
                 )
             self.method = self.kind(model, **self.options)
             if isinstance(self.method, SMART) and self.trainer.state.global_step > 0:
-                self.method.load_state_dict(torch.load(self.path(), weights_only=True))
+                self.method.load_state_dict(torch.load(self.path(self.resumed), weights_only=True))
         return self.method
 
     def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
@@ -106,11 +108,16 @@ class _Attached:
             self.sums, self.calls = {}, 0
         self.their_log(logs, *rest, **options)
 
-    def path(self) -> Path:
+    def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:
+        """``Trainer.train``."""
+        self.resumed = resume_from_checkpoint
+        return self.their_train(resume_from_checkpoint, *rest, **options)
+
+    def path(self, folder: Any = None) -> Path:
         """Where a checkpoint keeps the average of the weights."""
-        return Path(
-            self.trainer.args.output_dir, f"checkpoint-{self.trainer.state.global_step}", "average.pt"
-        )
+        if not isinstance(folder, (str, Path)):
+            folder = Path(self.trainer.args.output_dir, f"checkpoint-{self.trainer.state.global_step}")
+        return Path(folder, "average.pt")
 
     def update_average(self, *event: Any, **parts: Any) -> None:
         if isinstance(self.method, SMART) and not self.trainer.accelerator.optimizer_step_was_skipped:

@@ -94,7 +94,7 @@ def test_it_trains_as_a_loop_of_ones_own(tmp_path: Path, name: str, accumulated:
 def test_it_resumes_to_the_bit(tmp_path: Path, name: str) -> None:
     whole = trainer_of(tmp_path / "whole", name, dropout=0.1, save_strategy="steps", save_steps=2)
     whole.train()
-    resumed = trainer_of(tmp_path / "whole", name, dropout=0.1, max_steps=4)
+    resumed = trainer_of(tmp_path / "other", name, dropout=0.1, max_steps=4)
     resumed.train(resume_from_checkpoint=str(tmp_path / "whole" / "checkpoint-2"))
     assert torch.equal(weights(whole), weights(resumed))
     others = trainer_of(tmp_path, "" if name != "freelb" else "pgd", dropout=0.1)
