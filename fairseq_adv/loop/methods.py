@@ -12,7 +12,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor, nn
 
-from fairseq_adv.loop.models import check_model, padding_of
+from fairseq_adv.loop.models import check_engine, check_model, padding_of
 from fairseq_adv.perturbation import (
     DropoutReplay,
     Groups,
@@ -47,8 +47,8 @@ class LoopMethod(ABC):
     Args:
         model: as it is called in the closure, so after it was wrapped for distributed training. Each forward
             pass must call its token embedding once.
-        backward: computes the gradients of a loss: ``accelerator.backward``, or
-            ``lambda loss: scaler.scale(loss).backward()``.
+        backward: computes the gradients of a loss: ``accelerator.backward``, DeepSpeed's ``engine.backward``,
+            or ``lambda loss: scaler.scale(loss).backward()``.
         padding_idx: the token that is never perturbed, where a call has no ``attention_mask``. ``None``: the
             model's own, in its configuration or its embedding.
         relative: sizes are shares of the size of an example's embeddings.
@@ -102,8 +102,9 @@ class LoopMethod(ABC):
             the loss that was minimised, without graph.
 
         Raises:
-            ValueError: nothing says which tokens are padding.
+            ValueError: nothing says which tokens are padding; DeepSpeed's engine can't make the passes so.
         """
+        check_engine(self.model, self.backward, isinstance(self, ALUM))
         mask, examples = self._rows(attention_mask, groups)
         drawn = int(torch.randint(2**62, ())) if seeds is None else 0
 

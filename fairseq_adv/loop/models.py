@@ -31,6 +31,34 @@ def check_model(model: nn.Module) -> None:
             raise ValueError(f"{type(model).__name__} can't be trained with several passes. {reason}")
 
 
+def check_engine(model: nn.Module, backward: Any, has_divergence: bool) -> None:
+    """Raises ValueError, with what to do instead, where DeepSpeed's engine would lose or repeat gradients.
+
+    ZeRO reduces each backward pass on its own and forgets the earlier ones, unless it is told that there are
+    several.
+
+    Args:
+        model: as it is called.
+        backward: computes the gradients of a loss.
+        has_divergence: the method computes the gradient of delta without ``backward``.
+    """
+    reason = ""
+    if getattr(getattr(backward, "__self__", None), "deepspeed_engine_wrapped", None) is not None:
+        reason = "accelerate makes an update in each backward pass: pass backward=engine.backward"
+    if hasattr(model, "zero_optimization_stage"):
+        engine: Any = model
+        if has_divergence:
+            reason = "it allows no backward pass but its own: use DDP, FreeLB or PGD"
+        elif engine.gradient_accumulation_steps() > 1:
+            reason = (
+                "set gradient_accumulation_steps to 1, and call engine.step() once for several mini-batches"
+            )
+        elif engine.zero_optimization_stage() and not engine.inside_no_sync_ctxt:
+            reason = "ZeRO needs the call to be in `with engine.coalesce_grad_reduction():`, or stage 0"
+    if reason:
+        raise ValueError(f"DeepSpeed: {reason}")
+
+
 def padding_of(model: nn.Module, embedding: nn.Module) -> Optional[int]:
     """The padding token, by the embedding or by transformers' configuration; ``None``: neither names one."""
     found = getattr(embedding, "padding_idx", None)
