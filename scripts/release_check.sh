@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the sdist and the wheel into dist/ and checks them as a user would get them: twine check --strict, an install
-# into an empty environment, and the fast lane of the sdist's own tests on the installed package.
+# into an empty environment, the fast lane of the sdist's own tests on the installed package, and fairseq_adv.loop beside
+# torch alone.
 #
 #   scripts/release_check.sh                    the wheel
 #   scripts/release_check.sh --sdist            the sdist instead
@@ -22,7 +23,7 @@ case "${1:-}" in
     '') ;;
     --sdist) kind=sdist ;;
     --build-only) kind='' ;;
-    -h | --help) sed -n '2,14s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
     *) die "unknown option '$1' (see $0 --help)" ;;
 esac
 python=${PYTHON:-python3}
@@ -56,6 +57,12 @@ sdist=$PWD/dist/fairseq_adv-$version.tar.gz wheel=$PWD/dist/fairseq_adv-$version
 ls "$sdist" "$wheel"
 "$OUT/tools/bin/twine" check --strict dist/*
 [ -n "$kind" ] || exit 0
+
+say "the $kind without its dependencies, beside torch"
+environment alone
+"$OUT/alone/bin/pip" install --quiet -c constraints.txt torch
+"$OUT/alone/bin/pip" install --quiet --no-deps "${!kind}"
+"$OUT/alone/bin/python" scripts/loop_smoke.py
 
 say "installing the $kind into an empty environment"
 environment env

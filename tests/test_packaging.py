@@ -16,10 +16,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 from support import run_command
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = "fairseq_adv_compat.pth"
+TORCHS = [
+    "torch", "torchgen", "functorch", "typing_extensions.py", "sympy", "mpmath", "networkx", "jinja2",
+    "markupsafe", "fsspec", "filelock", "nvidia", "cuda", "triton",
+]  # fmt: skip
 PACKAGES = ("fairseq_adv", "fairseq_adv_compat")
 
 
@@ -92,6 +97,20 @@ def test_pip_installs_it_the_hook_runs_and_uninstalls_clean(plain: Path, tmp_pat
     script = tmp_path / "env" / "bin" / "fairseq-adv"
     folder = Path(run_command(str(script), "user-dir").stdout.strip())
     assert folder.name == "fairseq_adv" and (folder / "__init__.py").is_file()
+
+    # Beside torch alone fairseq_adv.loop works, and the command says what it needs.
+    (tmp_path / "torch").mkdir()
+    for name in TORCHS:
+        if (Path(torch.__file__).parents[1] / name).exists():
+            (tmp_path / "torch" / name).symlink_to(Path(torch.__file__).parents[1] / name)
+    env["PYTHONPATH"] = str(tmp_path / "torch")
+    for words, status, told in (
+        ([str(ROOT / "scripts" / "loop_smoke.py")], 0, ""),
+        ([str(script), "train", "--help"], 2, "is not installed: pip install fairseq_adv"),
+    ):
+        done = subprocess.run([python, *words], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout + done.stderr
+        assert told in done.stderr and "Traceback" not in done.stderr
 
     removed = run_command(python, "-m", "pip", "uninstall", "-y", "fairseq_adv")
     assert removed.returncode == 0, removed.stderr

@@ -111,7 +111,13 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
 
 def _functions(verb: str) -> tuple[Any, str]:
     """The module of a verb, and the name of its function."""
-    return importlib.import_module(f".{VERBS[verb]}", __package__), verb.split()[-1].replace("-", "_")
+    try:
+        module = importlib.import_module(f".{VERBS[verb]}", __package__)
+    except ModuleNotFoundError as error:  # installed with --no-deps, for fairseq_adv.loop
+        raise DataError(
+            f"{error.name}, which fairseq-adv needs, is not installed: pip install fairseq_adv"
+        ) from error
+    return module, verb.split()[-1].replace("-", "_")
 
 
 def _refuse_removed(words: Sequence[str]) -> None:
