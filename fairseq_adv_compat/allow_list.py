@@ -14,12 +14,14 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["StandIn", "built_objects", "old_globals", "plain_globals", "type_name"]
+__all__ = ["StandIn", "built_objects", "checked_globals", "plain_globals", "type_name"]
 
 _OMEGACONF = (
     "base.Metadata base.ContainerMetadata dictconfig.DictConfig listconfig.ListConfig nodes.AnyNode "
     "nodes.BooleanNode nodes.EnumNode nodes.FloatNode nodes.IntegerNode nodes.StringNode"
 )
+
+_NUMBERS = [f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")]
 
 
 class StandIn:
@@ -57,13 +59,30 @@ def built_objects() -> tuple[type, ...]:
 
 
 def plain_globals() -> list[Any]:
-    """Pairs of an object and its name in the pickle, of what fairseq 0.12.2 writes.
+    """Pairs of an object and its name in the pickle, of what fairseq 0.12.2 writes: for a user's own
+    ``torch.load``. Beside them torch builds tensors, sets and ordered dictionaries.
 
-    Beside them torch builds tensors, sets and ordered dictionaries.
+    numpy's numbers are numpy's own here. Other libraries allow these, too, and torch would take either of two
+    objects that have one name.
     """
+    build = np.float64(1).__reduce__()[0]
+    kinds = {
+        type(np.dtype(code))
+        for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+    }
+    of_numpy = [*((build, name) for name in _NUMBERS), (np.dtype, "numpy.dtype")]
+    return [*_plain(), *of_numpy, *((kind, _name(kind)) for kind in kinds)]
+
+
+def checked_globals() -> list[Any]:
+    """The same for our own reading: with stand-ins for numpy's numbers, and with :func:`old_globals`."""
+    numbers = [(_numpy_number, name) for name in _NUMBERS]
+    return [*_plain(), *numbers, (_NumpyType, "numpy.dtype"), *old_globals()]
+
+
+def _plain() -> list[Any]:
     kinds = (collections.defaultdict, bool, dict, float, int, list, str, tuple, *built_objects())
-    numbers = [(_numpy_number, f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")]
-    return [*((kind, _name(kind)) for kind in kinds), *numbers, (_NumpyType, "numpy.dtype")]
+    return [(kind, _name(kind)) for kind in kinds]
 
 
 def old_globals() -> list[Any]:

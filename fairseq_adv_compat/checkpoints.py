@@ -14,7 +14,8 @@ import re
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +24,7 @@ from typing import IO, Any
 import torch
 
 from . import configurations
-from .allow_list import old_globals, plain_globals
+from .allow_list import checked_globals, plain_globals
 from .configurations import Refused
 from .newer_versions import ModuleView
 
@@ -87,8 +88,7 @@ def load(f: IO[bytes] | Path, map_location: Any = None) -> Any:
     try:
         if not isinstance(f, Path):
             _check_sums(f)
-        mark_plain_globals()  # again, since a user's `clear_safe_globals` would have removed them
-        with torch.serialization.safe_globals(old_globals()):
+        with _allowed(checked_globals()):
             state = torch.load(f, map_location=map_location, weights_only=True, mmap=mmap)
         return configurations.checked(state)
     except Refused as error:
@@ -100,6 +100,25 @@ def load(f: IO[bytes] | Path, map_location: Any = None) -> Any:
             raise  # no GPU, no memory
         told = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         raise Refused(f"{source} is damaged, or not a checkpoint ({told:.200}).") from None
+
+
+@contextmanager
+def _allowed(pairs: list[Any]) -> Iterator[None]:
+    """In this context ``torch.load`` builds these, and what the user has allowed under other names."""
+    before = torch.serialization.get_safe_globals()
+    names = {name for _, name in pairs}
+    others = [one for one in before if _name(one) not in names]
+    torch.serialization.clear_safe_globals()
+    torch.serialization.add_safe_globals([*others, *pairs])
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+
+
+def _name(allowed: Any) -> str:
+    return allowed[1] if isinstance(allowed, tuple) else f"{allowed.__module__}.{allowed.__qualname__}"
 
 
 def _is_trusted() -> bool:

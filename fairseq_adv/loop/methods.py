@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
@@ -45,8 +45,8 @@ class LoopMethod(ABC):
     Random starts are drawn from torch's generator on the CPU, one number in each call.
 
     Args:
-        model: as it is called in the closure, so after it was wrapped for distributed training. Each forward
-            pass must call its token embedding once.
+        model: holds all weights that are trained, and is as it is called in the closure, so after it was
+            wrapped for distributed training. Each forward pass must call its token embedding once.
         backward: computes the gradients of a loss: ``accelerator.backward``, DeepSpeed's ``engine.backward``,
             or ``lambda loss: scaler.scale(loss).backward()``.
         padding_idx: the token that is never perturbed, where a call has no ``attention_mask``. ``None``: the
@@ -72,8 +72,11 @@ class LoopMethod(ABC):
     def __post_init__(self) -> None:
         for one in fields(self):
             value, least = getattr(self, one.name), {"int": 1, "float": 0}.get(str(one.type))
-            if least is not None and not least <= value < math.inf:
-                raise ValueError(f"{type(self).__name__}({one.name}={value}): pass a number, {least} or more")
+            most = 1.0 if one.name == "decay" else sys.float_info.max
+            whole = least != 1 or isinstance(value, int)
+            if least is not None and not (whole and least <= value <= most):
+                wanted = "a whole number" if least == 1 else "a number"
+                raise ValueError(f"{type(self).__name__}({one.name}={value}): pass {wanted}, from {least} on")
             if value not in _CHOICES.get(one.name, [value]):
                 raise ValueError(f"{one.name}={value!r}: pass one of {', '.join(_CHOICES[one.name])}")
         check_model(self.model)
@@ -119,10 +122,10 @@ class LoopMethod(ABC):
             self._embedding, self.padding_idx or 0, start,
             groups=examples, mask=mask, relative=self.relative, **self._ball(),
         )  # fmt: skip
-        replay = DropoutReplay(self._weights[0].device, self.share_dropout, self._dropout)
-        passes = Passes(
-            self.model, closure, delta, backward=self.backward, weights=self._weights, replay=replay
-        )
+        weights = list(self.model.parameters())  # a head may have been replaced
+        replay = DropoutReplay(weights[0].device, self.share_dropout, self._dropout)
+        run = partial(self._result_of, closure)
+        passes = Passes(self.model, run, delta, backward=self.backward, weights=weights, replay=replay)
         with float32_embedding(self.model, self._embedding):
             loss, log = self._accumulate(passes)
         sizes = {"adv_norm": delta.norm("l2").mean(), "adv_ratio": delta.relative_norm().mean()}
@@ -140,6 +143,12 @@ class LoopMethod(ABC):
             groups = torch.arange(mask.size(0)).repeat_interleave(mask.size(1))
         examples = None if groups is None else Groups(groups.to(device), int(groups.max()) + 1)
         return (None if mask is None else mask.flatten(0, -2).bool().to(device)), examples
+
+    def _result_of(self, closure: Callable[[], Any]) -> Any:
+        loss = closure()
+        if not isinstance(loss, Tensor):
+            raise ValueError(f"the closure has to return the loss, not {type(loss).__name__}")
+        return loss
 
     @abstractmethod
     def _accumulate(self, passes: Passes) -> tuple[Tensor, dict[str, Tensor]]:
@@ -234,6 +243,16 @@ class Diverging(LoopMethod):
     """Base class of those with a divergence. Their closure returns the loss and the logits; logits of one
     column are a regression's, which has the squared difference.
     """
+
+    def _result_of(self, closure: Callable[[], Any]) -> Any:
+        found = closure()
+        both = isinstance(found, tuple) and len(found) == 2 and all(isinstance(one, Tensor) for one in found)
+        if not both or found[1].dim() < 2:
+            raise ValueError(
+                f"the closure of {type(self).__name__} has to return the loss and the logits, (…, classes): "
+                "return output.loss, output.logits"
+            )
+        return found
 
     def _predictions(self, passes: Passes) -> list[Tensor]:
         """From now on the forward passes return predictions; the list gets the loss of the first."""

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from torch import nn
 
-_REFUSED = {
+_REFUSED = {  # by the name of a class
     "OptimizedModule": "torch.compile does not run the hook that adds delta: pass the model as it was",
     "FullyShardedDataParallel": "FSDP reduces gradients in each pass, and moves weights: use DDP",
     "FSDPModule": "FSDP reduces gradients in each pass, and moves weights: use DDP",
@@ -22,6 +22,12 @@ def check_model(model: nn.Module) -> None:
         if getattr(module, "_compiled_call_impl", None) is not None:
             names.append("OptimizedModule")
         reason = next((_REFUSED[name] for name in names if name in _REFUSED), "")
+        if getattr(module, "static_graph", False):
+            reason = "the passes of an update differ: leave static_graph out"
+        if getattr(getattr(module, "config", None), "model_type", "") == "xlnet":
+            reason = "XLNet's embedding gets (tokens, rows) instead of (rows, tokens)"
+        if any(getattr(weight, "_post_accumulate_grad_hooks", None) for weight in module.parameters(False)):
+            reason = "a hook on gradients, such as an optimizer in backward, would run in each pass"
         recompute: Any = getattr(module, "_gradient_checkpointing_func", None)
         if isinstance(recompute, partial) and recompute.keywords.get("preserve_rng_state") is False:
             reason = "re-computed layers must draw the same dropout masks again: preserve_rng_state=True"

@@ -30,11 +30,14 @@ def attach(trainer: Any, method: type[LoopMethod], **options: Any) -> None:
         options: those of the method.
 
     Raises:
-        ValueError: for what the method refuses, a model that the Trainer has wrapped in the first step; there
-            also for DeepSpeed, and for a ``compute_loss_func`` with a method that has a divergence.
+        ValueError: a method is attached already; for what the method refuses, a model that the Trainer has
+            wrapped in the first step; there also for DeepSpeed, and for a ``compute_loss_func`` with a method
+            that has a divergence.
     """
     if trainer.model is not None:
         method(trainer.model, **options)  # so that an error comes now
+    if isinstance(getattr(trainer.training_step, "__self__", None), _Attached):
+        raise ValueError("attach: this Trainer has a method already; make a new Trainer")
     _Attached(trainer, method, options)
 
 
@@ -69,12 +72,16 @@ class _Attached:
             def closure() -> Any:
                 self.their_step(model, dict(inputs), num_items_in_batch)
                 loss = kept.loss * share
-                diverges = isinstance(method, Diverging)
-                return (loss, _logits(kept.output, inputs.get("labels"))) if diverges else loss
+                if not isinstance(method, Diverging):
+                    return loss
+                return loss, _logits(trainer, kept.output, inputs)
 
             method.backward = lambda loss: kept.backward(loss / share, **kept.options)
             loss = method(closure, attention_mask=inputs.get("attention_mask")) / share
         self.calls += 1
+        if self.scales_its_loss:
+            for name in method.log.keys() & {"adv_loss_first", "adv_loss_last"}:
+                method.log[name] = method.log[name] * trainer.current_gradient_accumulation_steps
         self.sums = {name: self.sums.get(name, 0) + value for name, value in method.log.items()}
         return loss
 
@@ -96,7 +103,10 @@ class _Attached:
                 )
             self.method = self.kind(model, **self.options)
             if isinstance(self.method, SMART) and self.trainer.state.global_step > 0:
-                self.method.load_state_dict(torch.load(self.path(self.resumed), weights_only=True))
+                path = self.path(self.resumed)
+                if not path.is_file():
+                    raise ValueError(f"attach: no {path.name} in {path.parent}: not a checkpoint of SMART")
+                self.method.load_state_dict(torch.load(path, weights_only=True))
         return self.method
 
     def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
@@ -110,7 +120,7 @@ class _Attached:
 
     def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:
         """``Trainer.train``."""
-        self.resumed = resume_from_checkpoint
+        self.resumed, self.method = resume_from_checkpoint, None
         return self.their_train(resume_from_checkpoint, *rest, **options)
 
     def path(self, folder: Any = None) -> Path:
@@ -131,7 +141,7 @@ class _Attached:
 @contextmanager
 def _losses_kept(accelerator: Any, model: nn.Module) -> Iterator[SimpleNamespace]:
     """In this context a training step computes no gradients: its loss and the model's output are kept."""
-    kept = SimpleNamespace(backward=accelerator.backward, options={})
+    kept = SimpleNamespace(backward=accelerator.backward, options={}, output=None)
 
     def keep_loss(loss: Tensor, **options: Any) -> None:
         kept.loss, kept.options = loss, options
@@ -147,9 +157,20 @@ def _losses_kept(accelerator: Any, model: nn.Module) -> Iterator[SimpleNamespace
         accelerator.backward = kept.backward
 
 
-def _logits(output: Any, labels: Any) -> Tensor:
+def _logits(trainer: Any, output: Any, inputs: dict[str, Any]) -> Tensor:
     """The predictions, (…, classes): of tokens, those that have a label."""
-    logits: Tensor = output["logits"] if isinstance(output, dict) else output[1]
+    logits = output.get("logits") if isinstance(output, dict) else None
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    problem = getattr(getattr(model, "config", None), "problem_type", None)
+    many = "multi_label_classification", "regression"
+    if not isinstance(logits, Tensor) or (problem in many and logits.size(-1) > 1):
+        raise ValueError(
+            "attach: a method with a divergence needs a model that returns a dict with logits of one label "
+            "for each of them; take FreeLB or PGD, or a loop of your own"
+        )
+    labels = inputs.get(trainer.label_names[0]) if trainer.label_names else None
+    if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) and labels is not None:
+        logits, labels = logits[:, :-1], labels[:, 1:]
     if labels is not None and labels.dim() > 1 and labels.shape == logits.shape[:-1]:
         return logits[labels != -100]
     return logits

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -64,10 +64,11 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
     parts = parts_of(model)
     if parts is not None:
         return parts.embedding
-    for module in model.modules():  # the outermost of transformers' models
-        if hasattr(module, "get_input_embeddings"):
-            theirs: nn.Module = module.get_input_embeddings()  # type: ignore[operator]
-            return theirs
+    theirs = _of_transformers(model)
+    if len(theirs) > 1:
+        raise ValueError(f"{type(model).__name__} has {len(theirs)} encoders: only one can be perturbed")
+    if theirs:
+        return theirs[0]
     names_of: dict[int, list[str]] = {}
     layers: dict[int, nn.Module] = {}
     for name, module in model.named_modules(remove_duplicate=False):
@@ -86,6 +87,14 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
         "encoder.sentence_encoder.embed_tokens is not shared with a decoder. A model of your own can return "
         "the layer as get_input_embeddings()."
     )
+
+
+def _of_transformers(module: nn.Module) -> list[nn.Module]:
+    """The embeddings of transformers' models, without those of parts of these."""
+    if hasattr(module, "get_input_embeddings"):
+        return [module.get_input_embeddings()]  # type: ignore[operator]
+    found = [one for child in module.children() for one in _of_transformers(child)]
+    return list({id(one): one for one in found}.values())
 
 
 class Perturbation:
@@ -119,6 +128,7 @@ class Perturbation:
 
     Raises:
         RuntimeError: in methods that need a pass, or a gradient, before it has been made.
+        ValueError: in the first pass, the mask has another shape than the tokens.
     """
 
     tokens: Tensor
@@ -190,6 +200,21 @@ class Perturbation:
                 f"the token embedding was called {calls} times in one forward pass, expected once: the "
                 "perturbation would have no effect, or a wrong one. Does the model embed tokens elsewhere?"
             )
+
+    @contextmanager
+    def not_called(self) -> Iterator[None]:
+        """In this context a call of the layer is an error: a backward pass that computes it again would do so
+        without delta.
+        """
+
+        def refuse(*args: Any) -> None:
+            raise RuntimeError(
+                "the token embedding was computed again in a backward pass, without the perturbation: leave "
+                "it out of torch.utils.checkpoint"
+            )
+
+        with self.embedding.register_forward_pre_hook(refuse):
+            yield
 
     def added(self, output: Tensor, delta: Tensor) -> Tensor:
         """What the layer returns: X + delta; a subclass may add delta elsewhere.
@@ -269,7 +294,7 @@ class Perturbation:
         """||delta||_F / ||X||_F of each example, (examples,) fp32: how large delta is for this encoder."""
         frobenius = self.norm("l2")
         assert self.embedding_norm is not None  # for mypy: created together with delta
-        return frobenius / self.embedding_norm
+        return frobenius / self.embedding_norm.clamp(min=torch.finfo(torch.float32).tiny)
 
     @torch.no_grad()
     def _begin(self, tokens: Tensor, embedded: Tensor) -> None:
@@ -277,6 +302,8 @@ class Perturbation:
         if mask is None:
             mask = tokens.ne(self.padding_idx)
             with_host_copy(mask, host_copy(tokens).ne(self.padding_idx))
+        if mask.shape != tokens.shape:
+            raise ValueError(f"a mask of {tuple(mask.shape)} for tokens of {tuple(tokens.shape)}")
         self.tokens, self.mask = tokens, mask
         self.embedding_norm = geometry.example_norm(embedded * mask.unsqueeze(-1), "l2", self.groups)
         delta = self.start(mask, dim)

@@ -107,7 +107,9 @@ class Pass:
         self._passes = passes
         self._delta = passes.delta if at_delta else None
         self._moves = moves
-        self._skips_table = trains and moves and not is_last
+        # What else than a table, such as one with dropout, might return another X in the last pass.
+        is_table = self._delta is not None and isinstance(self._delta.embedding, nn.Embedding)
+        self._skips_table = trains and moves and not is_last and is_table
         self._after = after
         self.trains = trains
         self.is_first = is_first
@@ -135,7 +137,8 @@ class Pass:
         Returns:
             the result of that function.
         """
-        with self._alone(), self._added():
+        embedding = nullcontext() if self._delta is None else self._delta.not_called()
+        with self._alone(), self._added(), embedding:
             result = (by or self._passes.run_backward)(loss)
         if self._skips_table and self._delta is not None:
             self._delta.add_table_gradient_later()
@@ -239,9 +242,9 @@ def frozen_parameters(weights: Iterable[nn.Parameter]) -> Iterator[None]:
     checkpointing (``--checkpoint-activations``) work as in any other backward pass.
     """
     trainable = [p for p in weights if p.requires_grad]
-    for parameter in trainable:
-        parameter.requires_grad_(False)
     try:
+        for parameter in trainable:
+            parameter.requires_grad_(False)
         yield
     finally:
         for parameter in trainable:

@@ -18,7 +18,7 @@ from omegaconf import OmegaConf
 from omegaconf.nodes import AnyNode
 
 from fairseq_adv_compat import checkpoints
-from fairseq_adv_compat.allow_list import old_globals, plain_globals
+from fairseq_adv_compat.allow_list import checked_globals
 from fairseq_adv_compat.configurations import EVALUATED
 
 PAYLOAD = "print('run')"
@@ -26,7 +26,7 @@ PAYLOAD = "print('run')"
 
 def classes() -> dict[str, Any]:
     """Every class that a checkpoint may name and that can hold a text, as omegaconf and fairseq have it."""
-    named = {name: pydoc.locate(name) for _, name in (*plain_globals(), *old_globals())}
+    named = {name: pydoc.locate(name) for _, name in checked_globals()}
     named.update({"builtins.bytes": bytes, "builtins.set": set, "collections.OrderedDict": dict})
     return {name: kind for name, kind in named.items() if _holds_strings(kind)}
 

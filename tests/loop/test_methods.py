@@ -32,6 +32,7 @@ from loop.tiny_models import (
 from support import batch, gradients
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.utils.checkpoint import checkpoint
 
 from fairseq_adv.criterions import methods
 from fairseq_adv.loop import ALUM, PGD, R3F, SMART, FreeLB
@@ -298,7 +299,30 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "no embedding": (lambda: FreeLB(torch.nn.Linear(2, 2)), "no single token embedding"),
     "padding unknown": (lambda: FreeLB(qwen_without_padding())(lambda: None), "attention_mask"),
     "too few seeds": (lambda: _called(seeds=[1]), "1 seeds for 4 rows"),
-}
+    "a mask of one row": (
+        lambda: _called(attention_mask=torch.ones(1, 7)), r"\(1, 7\) for tokens of \(4, 7\)",
+    ),
+    "half a step": (lambda: FreeLB(bert(), steps=2.5), "a whole number"),  # type: ignore[arg-type]
+    "no average": (lambda: SMART(bert(), decay=99.0), "decay=99.0"),
+    "two encoders": (lambda: FreeLB(torch.nn.ModuleList([bert(), bert()])), "has 2 encoders"),
+    "embeds columns": (lambda: FreeLB(_with(config=SimpleNamespace(model_type="xlnet"))), "XLNet"),
+    "the same graph": (lambda: FreeLB(_with(static_graph=True)), "static_graph"),
+    "steps in backward": (lambda: FreeLB(_stepping(bert())), "optimizer in backward"),
+    "the whole output": (lambda: FreeLB(bert())(lambda: {"loss": 1}), "has to return the loss, not dict"),
+    "a loss alone": (lambda: ALUM(bert())(lambda: torch.ones(())), "return output.loss, output.logits"),
+}  # fmt: skip
+
+
+def _with(**attributes: Any) -> Any:
+    model = bert()
+    for name, value in attributes.items():
+        setattr(model, name, value)
+    return model
+
+
+def _stepping(model: Any) -> Any:
+    next(model.parameters()).register_post_accumulate_grad_hook(lambda weight: None)
+    return model
 
 
 def _compiled(model: Any) -> Any:
@@ -328,6 +352,52 @@ def test_refused(case: str) -> None:
     make, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_an_embedding_that_is_computed_again_is_an_error() -> None:
+    """Without delta, the gradients would be those of other activations."""
+    model, whole = bert(), rows()
+    embeddings = model.bert.embeddings
+    forward = embeddings.forward
+    embeddings.forward = lambda *args, **named: checkpoint(forward, *args, **named, use_reentrant=False)
+    method = FreeLB(model)
+    with pytest.raises(RuntimeError, match=r"it out of torch\.utils\.checkpoint"):
+        method(closure(model, whole, method))
+
+
+def test_an_embedding_with_dropout_of_its_own() -> None:
+    """Masks that differ between passes: each pass's gradient of the table goes through its own mask."""
+    model, whole = bert(), rows()
+    table = model.get_input_embeddings()
+    model.set_input_embeddings(torch.nn.Sequential(table, torch.nn.Dropout(0.5)))
+    method = FreeLB(model, padding_idx=0, step_size=0.0, init_mag=0.0, share_dropout=False)
+    torch.manual_seed(1)
+    method(closure(model, whole, method), seeds=SEEDS)
+    found = gradient(model)
+    torch.manual_seed(1)
+    for _ in range(3):
+        (model(**whole).loss / 3).backward()
+    assert distance(found, gradient(model)) < 2e-6
+
+
+def test_a_head_that_is_replaced_after_the_method_was_made() -> None:
+    model, whole = bert(), rows()
+    method = made("pgd", model)
+    model.classifier = torch.nn.Linear(DIM, 3)
+    method(closure(model, whole, method), seeds=SEEDS)
+    found = gradient(model)
+    other = made("pgd", model)
+    other(closure(model, whole, other), seeds=SEEDS)
+    assert torch.equal(found, gradient(model))
+
+
+def test_a_text_that_is_all_padding_leaves_the_log_finite() -> None:
+    model, whole = bert(), rows()
+    method = FreeLB(model)
+    mask = whole["attention_mask"].clone()
+    mask[1] = 0
+    method(closure(model, whole, method), attention_mask=mask)
+    assert all(value.isfinite() for value in method.log.values()) and gradient(model).isfinite().all()
 
 
 def test_recomputed_layers_give_the_same_gradient() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from loop.tiny_models import LARGE, METHODS, bert, closure, made
 from loop.trained import trainer_of, weights
 
 from fairseq_adv.loop import FreeLB, attach
+from fairseq_adv.loop.trainer import _logits
 
 NOTHING = {"steps": 1, "step_size": 0.0, "init_mag": 0.0}  # FreeLB without delta
 STARTS = {"freelb": {"init_mag": 0.0}, "pgd": {"init_mag": 0.0}}  # without random draws
@@ -186,6 +188,40 @@ def test_refused(tmp_path: Path, case: str) -> None:
         trainer_of(tmp_path, name, **options).train()
 
 
+def test_one_trainer_trains_and_resumes(tmp_path: Path) -> None:
+    """SMART's average is that of the checkpoint, not that of the end."""
+    one = trainer_of(tmp_path, "smart", dropout=0.1, save_strategy="steps", save_steps=2)
+    one.train()
+    whole = weights(one)
+    one.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert torch.equal(weights(one), whole)
+    (tmp_path / "checkpoint-2" / "average.pt").unlink()
+    with pytest.raises(ValueError, match="not a checkpoint of SMART"):
+        one.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+
+
+def _logits_of(output: Any, inputs: dict[str, Any], kind: str = "Model", problem: str | None = None) -> Any:
+    model = type(kind, (), {"config": SimpleNamespace(problem_type=problem)})()
+    trainer = SimpleNamespace(
+        model=model, accelerator=SimpleNamespace(unwrap_model=lambda one: one), label_names=["tags"]
+    )
+    return _logits(trainer, output, inputs)
+
+
+def test_which_predictions_are_compared() -> None:
+    logits, tags = torch.randn(2, 7, 3), torch.full((2, 7), -100)
+    tags[0, 2] = tags[1, 5] = 1
+    found = _logits_of({"logits": logits}, {"tags": tags})
+    assert torch.equal(found, logits[[0, 1], [2, 5]])
+    shifted = _logits_of({"logits": logits}, {"tags": tags}, "QwenForCausalLM")
+    assert torch.equal(shifted, logits[[0, 1], [1, 4]])  # which predict the next tokens
+    assert torch.equal(_logits_of({"logits": logits[:, 0]}, {}), logits[:, 0])
+    refused = (logits, None), ((logits, logits), None), ({"start_logits": logits}, None)
+    for output, problem in (*refused, ({"logits": logits}, "multi_label_classification")):
+        with pytest.raises(ValueError, match="one label"):
+            _logits_of(output, {}, problem=problem)
+
+
 def test_refused_of_the_trainer(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, "alum_vat")
     trainer.compute_loss_func = lambda *args, **options: None
@@ -195,5 +231,7 @@ def test_refused_of_the_trainer(tmp_path: Path) -> None:
     trainer.is_deepspeed_enabled = True
     with pytest.raises(ValueError, match="DeepSpeed"):
         trainer.training_step(trainer.model, {})
+    with pytest.raises(ValueError, match="has a method already"):
+        attach(trainer, FreeLB)
     with pytest.raises(ValueError, match="step_size"):
         attach(trainer_of(tmp_path), FreeLB, step_size=-1.0)
