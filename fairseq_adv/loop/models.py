@@ -53,8 +53,8 @@ def check_engine(model: nn.Module, backward: Any, has_divergence: bool) -> None:
         reason = "accelerate makes an update in each backward pass: pass backward=engine.backward"
     if hasattr(model, "zero_optimization_stage"):
         engine: Any = model
-        if has_divergence:
-            reason = "it allows no backward pass but its own: use DDP, FreeLB or PGD"
+        if has_divergence and not engine.zero_optimization_stage():
+            reason = "stage 0 allows no backward pass but the engine's own: use ZeRO's stage 1, or DDP"
         elif engine.gradient_accumulation_steps() > 1:
             reason = (
                 "set gradient_accumulation_steps to 1, and call engine.step() once for several mini-batches"

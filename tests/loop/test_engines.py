@@ -37,14 +37,19 @@ def train(engine: Engine, kind: type[LoopMethod], **options: Any) -> None:
     def closure() -> Any:
         logits = engine(torch.tensor([[3, 4, 5], [6, 7, 1]]))
         loss = logits.logsumexp(dim=1).mean()
-        return (loss, logits) if kind is R3F else loss
+        return (loss, logits) if kind in (R3F, ALUM) else loss
 
     method(closure)
 
 
 @pytest.mark.parametrize(
     ("engine", "kind"),
-    [({}, FreeLB), ({"stage": 1, "inside": True}, FreeLB), ({"stage": 2, "inside": True}, R3F)],
+    [
+        ({}, FreeLB),
+        ({"stage": 1, "inside": True}, FreeLB),
+        ({"stage": 2, "inside": True}, R3F),
+        ({"stage": 1, "inside": True}, ALUM),
+    ],
 )
 def test_what_works(engine: dict[str, Any], kind: type[LoopMethod]) -> None:
     trained = Engine(**engine)
@@ -58,8 +63,8 @@ def test_what_works(engine: dict[str, Any], kind: type[LoopMethod]) -> None:
         ({"stage": 1}, FreeLB, r"with engine.coalesce_grad_reduction\(\)"),
         ({"stage": 2}, R3F, r"with engine.coalesce_grad_reduction\(\)"),
         ({"accumulated": 2}, FreeLB, "set gradient_accumulation_steps to 1"),
-        ({}, ALUM, "use DDP"),
-        ({"stage": 1, "inside": True}, SMART, "use DDP"),
+        ({}, ALUM, "use ZeRO's stage 1"),
+        ({"stage": 1}, SMART, r"with engine.coalesce_grad_reduction\(\)"),
     ],
 )
 def test_what_is_refused(engine: dict[str, Any], kind: type[LoopMethod], message: str) -> None:
