@@ -263,7 +263,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/integration/test_faults.py::test_a_nan_on_one_worker_stops_both_before_the_update[freelb]",
      "rank 0 does not know what was not finite on another worker"),
     ("fairseq_adv/objectives/scores.py",
-     "-sum(n / total * math.log(n / total)", "-sum(n / total * math.log2(n / total)",
+     "-sum(share * math.log(share / whole)", "-sum(share * math.log2(share / whole)",
      "tests/integration/test_divergence.py::test_the_best_constant[tags]",
      "the loss of the best constant prediction is in bits, and compared as nats"),
     # averages and checkpoints

@@ -34,7 +34,7 @@ def float32_embedding(model: nn.Module, embedding: nn.Module) -> Iterator[None]:
         embedding: from :func:`fairseq_adv.perturbation.find_token_embedding`.
     """
     # In fp32 there is nothing to do, so don't search the model in every mini-batch.
-    norm = None if embedding.weight.dtype == torch.float32 else layer_norm_after(model, embedding)
+    norm = None if _is_in_float32(embedding) else layer_norm_after(model, embedding)
     if norm is None or norm.weight.dtype == torch.float32:
         yield
         return
@@ -62,7 +62,7 @@ def warn_of_rounding(model: nn.Module, advice: str) -> None:
         model: has a token embedding; may be wrapped.
         advice: what may be lost, and what to do about it.
     """
-    if find_token_embedding(model).weight.dtype != torch.float32 and rounds_delta(model):
+    if not _is_in_float32(find_token_embedding(model)) and rounds_delta(model):
         logger.warning("%s has no layer norm after its embeddings: %s", type(model).__name__, advice)
 
 
@@ -77,6 +77,10 @@ def layer_norm_after(model: nn.Module, embedding: nn.Module) -> nn.Module | None
             affine = getattr(norm, "weight", None) is not None and getattr(norm, "bias", None) is not None
             return norm if affine else None
     return None
+
+
+def _is_in_float32(embedding: nn.Module) -> bool:
+    return next(embedding.parameters()).dtype == torch.float32  # it may be more than a table
 
 
 def _to_float32(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def test_a_block(
     moved = [not torch.equal(a, b) for a, b in zip(before[-1], method.model.parameters())]
     assert sum(moved) > len(moved) / 2
     if "trainer" in names:
-        assert method.max_norm == 0.01 and "adv_loss_last" in names["trainer"].state.log_history[0]
+        assert method.max_norm == 0.02 and "adv_loss_last" in names["trainer"].state.log_history[0]
 
 
 def test_the_table_of_sizes() -> None:
