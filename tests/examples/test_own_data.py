@@ -124,6 +124,21 @@ def test_the_first_command_makes_the_data(name: str, place: Path) -> None:
     assert len(data_utils.load_indexed_dataset(str(out / "input0" / "test"), None)) == parts * TEST
 
 
+# Around the README's loop: what it has already, and that it trained.
+LOOP = """
+import torch
+from transformers import AutoModelForSequenceClassification
+model = AutoModelForSequenceClassification.from_pretrained("my-model").train()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+ids = torch.tensor([[5, 6, 7], [8, 9, 10]])
+loader = [{"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": torch.tensor([0, 2])}] * 2
+before = [weight.detach().clone() for weight in model.parameters()]
+"""
+LEARNED = """
+assert freelb.log["adv_ratio"] > 0.005 and not all(map(torch.equal, before, model.parameters()))
+"""
+
+
 def test_the_commands_of_the_readme(place: Path) -> None:
     """From a csv to a model for transformers and to predictions, and its lines of Python."""
     rows = [f'"A film, {k}",{1 + k % 3}\n' for k in range(TRAIN)]
@@ -133,8 +148,8 @@ def test_the_commands_of_the_readme(place: Path) -> None:
     found = {verb: re.findall(rf"^fairseq-adv {verb} .*\n", README, re.M) for verb in verbs}
     prepare, train, predict, export = (lines[0] for lines in found.values())
     assert f"{prepare}{train}{predict}" in PAGE and all(len(lines) == 1 for lines in found.values())
-    code = README.partition("```python\n")[2].partition("```")[0]
-    script = f"{prepare}{train}{predict}{export}\npython - <<'END'\n{code}END\n"
+    loop, use = re.findall(r"```python\n(.*?)```", README, re.S)
+    script = f"{prepare}{train}{predict}{export}\npython - <<'END'\n{LOOP}{loop}{LEARNED}{use}END\n"
     done = subprocess.run(
         ["bash", "-ec", script], capture_output=True, text=True, env=environment(), timeout=600
     )
