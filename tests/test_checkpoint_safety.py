@@ -115,6 +115,18 @@ def test_a_users_own_torch_load_reads_it_too(trained: Path) -> None:
     assert isinstance(state["cfg"]["model"], argparse.Namespace) and state["best"] == 0.5
 
 
+def test_others_may_allow_numpys_own_types(tmp_path: Path) -> None:
+    """As transformers' Trainer does for the states of generators; torch takes either of two with one name."""
+    torch.save(np.random.get_state(), tmp_path / "state.pt")
+    build = np.zeros(1).__reduce__()[0]
+    for _ in range(2):
+        with torch.serialization.safe_globals([build, np.ndarray, np.dtype, type(np.dtype("u4"))]):  # type: ignore[list-item]
+            state = torch.load(tmp_path / "state.pt", weights_only=True)
+        assert np.array_equal(state[1], np.random.get_state()[1])
+        torch.save({"best": np.float64(0.5)}, tmp_path / "x.pt")
+        assert read(tmp_path / "x.pt")["best"] == 0.5  # with stand-ins, which are gone afterwards
+
+
 def test_torch_load_is_left_alone_for_everybody_else() -> None:
     assert torch.load.__module__ == "torch.serialization"
     assert checkpoint_utils.torch.load is checkpoints.load
