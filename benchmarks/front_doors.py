@@ -33,7 +33,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples"))
 from tables import markdown
 
-from fairseq_adv.cli.script import HelpFormatter, count, exit_status, finite, whole
+from fairseq_adv.cli.script import HelpFormatter, count, exit_status, positive, whole
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write
 
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seeds", type=whole, nargs="+", default=[21, 22, 23, 24, 25])
     add("--rows", type=count, default=1000, help="training rows of a seed")
     add("--epochs", type=count, default=2)
-    add("--lr", type=finite, default=1e-4, help="learning rate")
+    add("--lr", type=positive, default=1e-4, help="learning rate")
     add("--precision", choices=("bf16", "fp32"), default="bf16")
     add("--tested", type=count, default=2000, help="score on so many test rows, the first")
     add("--attacked", type=count, default=200, help="attack so many of them, the first")

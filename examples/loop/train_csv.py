@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
 
+from fairseq_adv.cli.script import count, positive, whole  # numbers in their range
 from fairseq_adv.loop import FreeLB
 
 
@@ -26,12 +27,12 @@ def parser():
     options.add_argument("valid")
     options.add_argument("--model", required=True, help="a Hugging Face folder, or a name on the hub")
     options.add_argument("--out", required=True, help="the trained model's folder")
-    options.add_argument("--lr", type=float, default=5e-5)
-    options.add_argument("--epochs", type=int, default=3)
-    options.add_argument("--rows", type=int, default=16, help="rows of a mini-batch")
-    options.add_argument("--accumulate", type=int, default=2, help="mini-batches of an update")
+    options.add_argument("--lr", type=positive, default=5e-5)
+    options.add_argument("--epochs", type=count, default=3)
+    options.add_argument("--rows", type=count, default=16, help="rows of a mini-batch")
+    options.add_argument("--accumulate", type=count, default=2, help="mini-batches of an update")
     options.add_argument("--bf16", action="store_true", help="bf16 autocast")
-    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--seed", type=whole, default=1)
     return options
 
 
