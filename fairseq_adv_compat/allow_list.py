@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["StandIn", "built_objects", "checked_globals", "plain_globals", "type_name"]
+__all__ = ["StandIn", "built_objects", "checked_globals", "class_name", "plain_globals", "type_name"]
 
 _OMEGACONF = (
     "base.Metadata base.ContainerMetadata dictconfig.DictConfig listconfig.ListConfig nodes.AnyNode "
@@ -71,7 +71,7 @@ def plain_globals() -> list[Any]:
         for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
     }
     of_numpy = [*((build, name) for name in _NUMBERS), (np.dtype, "numpy.dtype")]
-    return [*_plain(), *of_numpy, *((kind, _name(kind)) for kind in kinds)]
+    return [*_plain(), *of_numpy, *((kind, class_name(kind)) for kind in kinds)]
 
 
 def checked_globals() -> list[Any]:
@@ -82,7 +82,7 @@ def checked_globals() -> list[Any]:
 
 def _plain() -> list[Any]:
     kinds = (collections.defaultdict, bool, dict, float, int, list, str, tuple, *built_objects())
-    return [(kind, _name(kind)) for kind in kinds]
+    return [(kind, class_name(kind)) for kind in kinds]
 
 
 def old_globals() -> list[Any]:
@@ -91,14 +91,15 @@ def old_globals() -> list[Any]:
     from fairseq.dataclass import FairseqDataclass
 
     meters = [
-        (kind, f"fairseq.meters.{kind.__name__}") for kind in built_objects() if "meters" in _name(kind)
+        (kind, f"fairseq.meters.{kind.__name__}") for kind in built_objects() if "meters" in class_name(kind)
     ]
     named = ["typing.Any", *(f"omegaconf.{name}" for name in _OMEGACONF.split())]
-    named += map(_name, (FairseqDataclass, *_subclasses(FairseqDataclass)))
+    named += map(class_name, (FairseqDataclass, *_subclasses(FairseqDataclass)))
     return [*meters, *((type(name, (StandIn,), {}), name) for name in named)]
 
 
-def _name(kind: type) -> str:
+def class_name(kind: Any) -> str:
+    """Of a class or function, as a pickle has it."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -114,4 +115,4 @@ def type_name(value: Any) -> str:
     """The name of a value's class, with its module if it isn't a builtin."""
     kind = type(value)
     is_short = kind.__module__ == "builtins" or isinstance(value, StandIn)
-    return kind.__qualname__ if is_short else _name(kind)
+    return kind.__qualname__ if is_short else class_name(kind)

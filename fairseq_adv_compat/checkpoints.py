@@ -24,7 +24,7 @@ from typing import IO, Any
 import torch
 
 from . import configurations
-from .allow_list import checked_globals, plain_globals
+from .allow_list import checked_globals, class_name, plain_globals
 from .configurations import Refused
 from .newer_versions import ModuleView
 
@@ -107,7 +107,7 @@ def _allowed(pairs: list[Any]) -> Iterator[None]:
     """In this context ``torch.load`` builds these, and what the user has allowed under other names."""
     before = torch.serialization.get_safe_globals()
     names = {name for _, name in pairs}
-    others = [one for one in before if _name(one) not in names]
+    others = [one for one in before if (one[1] if isinstance(one, tuple) else class_name(one)) not in names]
     torch.serialization.clear_safe_globals()
     torch.serialization.add_safe_globals([*others, *pairs])
     try:
@@ -115,10 +115,6 @@ def _allowed(pairs: list[Any]) -> Iterator[None]:
     finally:
         torch.serialization.clear_safe_globals()
         torch.serialization.add_safe_globals(before)
-
-
-def _name(allowed: Any) -> str:
-    return allowed[1] if isinstance(allowed, tuple) else f"{allowed.__module__}.{allowed.__qualname__}"
 
 
 def _is_trusted() -> bool:
