@@ -71,24 +71,6 @@ def pgd(
     return list(torch.autograd.grad(total, parameters))
 
 
-class FGM:
-    """As it circulates: the matrix of word embeddings is moved along its gradient, by one norm."""
-
-    def __init__(self, embedding: torch.nn.Parameter) -> None:
-        self.embedding = embedding
-
-    def attack(self, epsilon: float) -> None:
-        """After the backward of the clean loss."""
-        self.backup = self.embedding.data.clone()
-        gradient = self.embedding.grad
-        assert gradient is not None
-        self.embedding.data.add_(epsilon * gradient / gradient.norm())
-
-    def restore(self) -> None:
-        """After the backward of the loss at the moved embeddings."""
-        self.embedding.data = self.backup
-
-
 Layer = Callable[[Tensor], Tensor]
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import torch
 from support import batch, build, flat_gradient, frozen, train_args
 
-from criterions import references
 from criterions.restated import (
     ROWS,
     START,
@@ -17,6 +17,9 @@ from criterions.restated import (
     options,
     recorded,
 )
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from loop_copies_sides import Table
 
 WEIGHT = 1.5
 CLEAN = ["--adv-clean-weight", str(WEIGHT)]
@@ -64,11 +67,11 @@ def difference_from_fgm(data: Path, rows: list[int]) -> float:
     assert float(deltas[-1][0].norm()) == pytest.approx(RADIUS, rel=1e-5)
     ours = flat_gradient(run.model)
     run.trainer.zero_grad()
-    fgm = references.FGM(run.model.encoder.sentence_encoder.embed_tokens.weight)
     none = torch.zeros_like(deltas[0])
     loss_at(run, sample, none).backward()
     clean = flat_gradient(run.model)
-    fgm.attack(RADIUS)
+    fgm = Table(run.model, "embed_tokens")
+    fgm.move(RADIUS)
     loss_at(run, sample, none).backward()
     fgm.restore()
     theirs = flat_gradient(run.model)

@@ -12,15 +12,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from loop.tiny_models import WORDS, bert, qwen
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from transformers import (
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-    Qwen2Config,
-    Qwen2ForSequenceClassification,
-)
 
 from fairseq_adv.loop import PGD, FreeLB
 from fairseq_adv.perturbation import geometry
@@ -28,25 +22,11 @@ from fairseq_adv.perturbation import geometry
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 import loop_copies_sides as copies
 
-WORDS, DIM, STEPS = 40, 16, 3
-SIZES = {"hidden_size": DIM, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
+STEPS = 3
 BALL = {"steps": STEPS, "step_size": 0.05, "max_norm": 0.08}
 STAY = {"steps": STEPS, "step_size": 0.0, "max_norm": 0.0}
 Batch = copies.Batch
 Run = Callable[..., None]  # accumulates the gradients of share * the loss of (model, batch)
-
-
-def bert(kind: Any = BertForSequenceClassification, dropout: float = 0.0, **other: Any) -> Any:
-    torch.manual_seed(1)
-    rates = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
-    config = BertConfig(vocab_size=WORDS, max_position_embeddings=20, **rates, **SIZES, **other)
-    return kind(config).train()
-
-
-def decoder() -> Any:
-    torch.manual_seed(1)
-    config = Qwen2Config(vocab_size=WORDS, num_key_value_heads=2, pad_token_id=0, **SIZES)
-    return Qwen2ForSequenceClassification(config).train()
 
 
 def batch(rows: int = 4, padding: int = 0) -> Batch:
@@ -156,7 +136,7 @@ def one_worker() -> Iterator[None]:
 
 
 def a_decoder_is_read_at_its_last_word(run: Run) -> bool:
-    return no_step_is_plain_training(run, decoder())
+    return no_step_is_plain_training(run, qwen())
 
 
 def words_move(run: Run) -> bool:
@@ -166,7 +146,7 @@ def words_move(run: Run) -> bool:
 
 def the_output_layer_stays(run: Run) -> bool:
     """Of a masked LM, whose output layer is the table of words."""
-    model, seen = bert(BertForMaskedLM, tie_word_embeddings=True), []
+    model, seen = bert(kind="MaskedLM", tie_word_embeddings=True), []
     layer = model.get_output_embeddings()
     layer.register_forward_pre_hook(lambda *_: seen.append(layer.weight.detach().clone()))
     rows = {**batch(), "labels": batch()["input_ids"]}

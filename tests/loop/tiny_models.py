@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import (
     BertConfig,
+    BertForMaskedLM,
     BertForMultipleChoice,
     BertForSequenceClassification,
     BertForTokenClassification,
@@ -59,7 +60,9 @@ def bert(dropout: float = 0.0, kind: str = "SequenceClassification", **changes: 
     torch.manual_seed(3)
     sizes = {**SIZES, "num_labels": 3, **changes}
     config = BertConfig(**sizes, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
-    classes = (BertForSequenceClassification, BertForMultipleChoice, BertForTokenClassification)
+    classes = (
+        BertForMaskedLM, BertForSequenceClassification, BertForMultipleChoice, BertForTokenClassification,
+    )  # fmt: skip
     return _spread(next(one for one in classes if one.__name__ == f"BertFor{kind}")(config))
 
 
