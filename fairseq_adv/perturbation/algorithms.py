@@ -1,6 +1,6 @@
 """The algorithms of the papers, on the passes of a mini-batch.
 
-Both ways in run these: the criterions of fairseq, and :mod:`fairseq_adv.loop`.
+The criterions of fairseq and :mod:`fairseq_adv.loop` both run these.
 """
 
 from __future__ import annotations
