@@ -15,7 +15,8 @@ import torch
 from torch.utils.data import DataLoader
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, get_linear_schedule_with_warmup
 
-from fairseq_adv.cli.script import count, positive, whole  # numbers in their range
+from fairseq_adv.cli.script import count, exit_status, positive, whole
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.loop import FreeLB
 
 
@@ -36,9 +37,20 @@ def parser():
     return options
 
 
-def read(path):
+def read(path, names=()):
+    """Pairs of a text and a label, which is one of ``names`` if there are any."""
+    found = []
     with open(path, encoding="utf-8", newline="") as file:
-        return [(row["text"], row["label"]) for row in csv.DictReader(file)]
+        lines = csv.DictReader(file)
+        for row in lines:
+            text, label = row.get("text"), row.get("label")
+            if text is None or label is None or (names and label not in names):
+                wanted = f", one of {', '.join(names)}" if names else ""
+                raise DataError(f"{path}: line {lines.line_num}: pass a text and a label{wanted}")
+            found.append((text, label))
+    if not found:
+        raise DataError(f"{path}: no rows. Pass a csv with the columns text and label")
+    return found
 
 
 def make_batch(tokenizer, names, rows):
@@ -63,8 +75,9 @@ def main(words=None):
     options = parser().parse_args(words)
     torch.manual_seed(options.seed)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    train, valid = read(options.train), read(options.valid)
+    train = read(options.train)
     names = sorted({label for _, label in train})
+    valid = read(options.valid, names)
     tokenizer = AutoTokenizer.from_pretrained(options.model)
     model = AutoModelForSequenceClassification.from_pretrained(
         options.model, num_labels=len(names), id2label=dict(enumerate(names)),
@@ -102,4 +115,4 @@ def main(words=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

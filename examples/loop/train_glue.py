@@ -11,11 +11,14 @@ Files are csv with a column "label" and one or two columns of text. All of Train
 import csv
 import sys
 from dataclasses import dataclass, field
+from typing import Literal
 
 import transformers
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, Trainer, TrainingArguments
 
 from fairseq_adv import loop
+from fairseq_adv.cli.script import exit_status
+from fairseq_adv.data.errors import DataError
 
 
 @dataclass
@@ -23,15 +26,27 @@ class Options:
     model: str = field(metadata={"help": "a Hugging Face folder, or a name on the hub"})
     train_file: str
     validation_file: str
-    method: str = field(default="FreeLB", metadata={"help": "a class of fairseq_adv.loop; none: plain"})
+    method: Literal["FreeLB", "PGD", "ALUM", "SMART", "R3F", "Noise", "none"] = field(
+        default="FreeLB", metadata={"help": "a class of fairseq_adv.loop; none: plain training"}
+    )
     max_length: int = 512
 
 
-def read(path):
-    """The texts, a tuple for each row, and the labels."""
+def read(path, names=()):
+    """The texts, a tuple for each row, and the labels, which are of ``names`` if there are any."""
+    texts, labels = [], []
     with open(path, encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [tuple(row[name] for name in row if name != "label") for row in rows], [r["label"] for r in rows]
+        lines = csv.DictReader(file)
+        for row in lines:
+            label, *others = row.pop("label", None), *row.values()
+            if label is None or None in others or not 1 <= len(others) <= 2 or (names and label not in names):
+                wanted = f", one of {', '.join(names)}" if names else ""
+                raise DataError(f"{path}: line {lines.line_num}: pass one or two texts and a label{wanted}")
+            texts.append(tuple(others))
+            labels.append(label)
+    if not texts:
+        raise DataError(f"{path}: no rows. Pass a csv with a column label and one or two columns of text")
+    return texts, labels
 
 
 def accuracy(predicted):
@@ -53,7 +68,7 @@ def main(words=None):
     )  # fmt: skip
 
     def rows(path):
-        texts, labels = read(path)
+        texts, labels = read(path, names)
         encoded = [tokenizer(*one, truncation=True, max_length=options.max_length) for one in texts]
         return [{**row, "labels": names.index(label)} for row, label in zip(encoded, labels)]
 
@@ -70,4 +85,4 @@ def main(words=None):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

@@ -13,6 +13,8 @@ from recipes import ROOT
 from safetensors.torch import load_file
 from support import load_script
 
+from fairseq_adv.data.errors import DataError
+
 transformers = pytest.importorskip("transformers", reason="both scripts train its models")
 pytest.importorskip("accelerate", reason="Trainer needs it")
 
@@ -74,3 +76,25 @@ def test_trainer(made: Path, tmp_path: Path) -> None:
         assert sum("eval_accuracy" in line for line in ours) == 2
         assert (weights["none", parts] - weights["FreeLB", parts]).norm() > 0.01
         assert ours[0]["loss"] == pytest.approx(logs["FreeLB", 1][0]["loss"], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("review,stars\nx,1\n", r"bad\.csv: line 2: pass .* and a label$"),
+        ("text,label\nx,negative\ny\n", r"bad\.csv: line 3: pass"),
+        ("text,label\n", r"bad\.csv: no rows\. Pass a csv with"),
+        ("text,label\nx,negative\nx,neutral\n", r"bad\.csv: line 3: .*, one of negative, positive$"),
+    ],
+    ids=["other columns", "a short row", "no rows", "an unknown label"],
+)
+def test_bad_rows_are_named_before_training(made: Path, tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.csv").write_text(text)
+    files = [str(made / "train.csv"), str(tmp_path / "bad.csv")]
+    files = files if "one of" in message else files[::-1]
+    more = ["--model", str(made / "bert")]
+    with pytest.raises(DataError, match=message):
+        load_script(ROOT / "examples/loop/train_csv.py").main([*files, *more, "--out", str(tmp_path / "out")])
+    named = [word for pair in zip(("--train_file", "--validation_file"), files) for word in pair]
+    with pytest.raises(DataError, match=message):
+        load_script(ROOT / "examples/loop/train_glue.py").main([*named, *more, "--output_dir", str(tmp_path)])
