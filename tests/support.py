@@ -471,6 +471,18 @@ def files_up_to(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@contextlib.contextmanager
+def one_worker() -> Iterator[None]:
+    """torch.distributed in this process, with no other. It leaves an excepthook, which goes with it."""
+    hook = sys.excepthook
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+        sys.excepthook = hook
+
+
 def on_two_workers(work: Callable[..., None], *args: Any) -> None:
     """Runs ``work(rank, *args)`` in two forks of this process, which gloo joins."""
     with socket.socket() as free:

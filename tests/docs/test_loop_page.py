@@ -13,6 +13,7 @@ import pytest
 import torch
 from documents import ROOT, snippets
 from hf_models import save_bert
+from support import one_worker
 
 from fairseq_adv import loop
 from fairseq_adv.criterions import methods
@@ -34,13 +35,12 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def group(tmp_path: Path) -> Iterator[None]:
+def group() -> Iterator[None]:
     """torch.distributed with one worker, and accelerate's state as a new process has it."""
     from accelerate.state import AcceleratorState
 
-    torch.distributed.init_process_group("gloo", f"file://{tmp_path}/store", rank=0, world_size=1)
-    yield
-    torch.distributed.destroy_process_group()
+    with one_worker():
+        yield
     AcceleratorState._reset_state(reset_partial_state=True)
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 from loop.tiny_models import WORDS, bert, qwen
+from support import one_worker
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -123,16 +122,6 @@ def workers_reduce_once(run: Run) -> bool:
         once = len(reduced)
         gradients(model, run, (batch(), 1.0))
     return len(reduced) == 2 * once
-
-
-@contextmanager
-def one_worker() -> Iterator[None]:
-    store = dist.HashStore()
-    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-    try:
-        yield
-    finally:
-        dist.destroy_process_group()
 
 
 def a_decoder_is_read_at_its_last_word(run: Run) -> bool:
