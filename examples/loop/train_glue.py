@@ -5,7 +5,7 @@ Files are csv with a column "label" and one or two columns of text. All of Train
 
   examples/loop/train_glue.py --model out/minilm --train_file train.csv --validation_file valid.csv \\
       --output_dir out/freelb --learning_rate 1e-4 --num_train_epochs 3 --per_device_train_batch_size 16 \\
-      --gradient_accumulation_steps 2 --bf16 --eval_strategy epoch
+      --gradient_accumulation_steps 2 --eval_strategy epoch
 """
 
 import csv
