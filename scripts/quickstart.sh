@@ -133,13 +133,14 @@ compare() {
         return
     fi
     [ ! -s "$table" ] || return 0
-    examples/quickstart/table.py "$standard" "$freelb" >"$table.new" && mv "$table.new" "$table"
+    examples/quickstart/table.py "$standard" "$freelb" --picture "${table%.txt}.svg" >"$table.new" && mv "$table.new" "$table"
 }
 step "6/6 both on unseen sentences, as they are and with moved embeddings" compare
 
 echo
 cat "$table"
 echo
+[ -n "$glue" ] || echo "as bars: ${table%.txt}.svg"
 echo "checkpoints and logs: $standard, $freelb"
 echo "commands and their output: $log"
 predict="${VENV:-.venv}/bin/fairseq-adv predict $freelb/checkpoint_best.pt"

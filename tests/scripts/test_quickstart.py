@@ -56,7 +56,9 @@ def test_a_mistake_is_told_before_the_set_up(
     assert not (tmp_path / "out").exists()
 
 
-def test_the_table(repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def attacked(checkpoint: str, how: Attack, split: str) -> dict[str, float]:
         assert (checkpoint, how.steps, how.relative) == ("out/freelb/checkpoint_best.pt", 5, True)
         assert (how.step_size, split) == (how.epsilon / 2, "test")
@@ -66,11 +68,14 @@ def test_the_table(repo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     run = Summary("freelb", updates=94, seconds_per_update=0.5)
     monkeypatch.setattr(summaries, "summarise", lambda folder: run)
     table = runpy.run_path(str(repo / "examples" / "quickstart" / "table.py"))
-    assert table["main"](["out/freelb"]) == 0
+    picture = tmp_path / "bars.svg"
+    assert table["main"](["out/freelb", "--picture", str(picture)]) == 0
     first, second, last = (re.split("  +", line.strip()) for line in capsys.readouterr().out.splitlines())
     assert first == ["accuracy (%) on 40 unseen sentences, their embeddings moved by up to"]
     assert second == ["0 %", "1 %", "2 %", "training"]
     assert last == ["freelb", "81.2", "70.0", "60.0", "47 s"]
+    numbers = re.findall(r"<!-- ([\d.]+\.\d) -->", picture.read_text(encoding="utf-8"))
+    assert numbers == ["81.2", "70.0", "60.0"]  # above the bars
 
 
 @pytest.mark.slow
