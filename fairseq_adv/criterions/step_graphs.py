@@ -242,6 +242,8 @@ def why_not(method: Method, batch: MiniBatch) -> str:
         return f"--criterion {method.cfg._name} is not captured; standard, pgd, freelb and alum_vat are"
     if not vars(type(method.objective)).get("has_graphs", False):
         return "of the tasks, those with classes or numbers of texts and masked_lm are captured"
+    if "example" in batch.sample:
+        return "--long-texts windows is not captured"
     if method.flood is not None:
         return "flooding and measurements of accordance are not captured"
     if workers() > 1:

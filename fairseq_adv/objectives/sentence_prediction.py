@@ -30,6 +30,7 @@ from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_classification_head
 from fairseq_adv.objectives.first_token import first_token_context
 from fairseq_adv.objectives.gathered import Numbers, gathered, log_gathered
+from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.divergence import squared_difference
 
 _MOMENTS = ("ntargets", "target_sum", "target_squares")
@@ -65,10 +66,17 @@ class SentencePrediction(Objective):
         check_classification_head(model, self.head)
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
-        """(sentences, classes) logits, or (sentences, 1) values."""
+        """(sentences, classes) logits, or (sentences, 1) values: of a text in several windows, their mean."""
         with self.first_token_context(model):
             logits, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
-        return logits  # type: ignore[no-any-return]
+        if "example" not in sample:
+            return logits  # type: ignore[no-any-return]
+        logits, example, texts = logits.float(), sample["example"], sample["nsentences"]
+        sums: Tensor = logits.new_zeros(texts, logits.size(1)).index_add(0, example, logits)
+        return sums / torch.zeros_like(sums).index_add(0, example, torch.ones_like(logits))
+
+    def groups(self, sample: Sample) -> Groups | None:
+        return Groups(sample["example"], sample["nsentences"]) if "example" in sample else None
 
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
         """Summed cross-entropy in nats, weighted and smoothed if asked for, or summed squared error."""
@@ -179,23 +187,31 @@ def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:
     """The chosen sentences, without columns that contain only padding; ``None`` if none is chosen.
 
     Args:
-        sample: a batch of fairseq's ``sentence_prediction``. Every tensor has one row per sentence; tensors
-            of ``net_input`` with columns have one per token, padded on the right.
+        sample: a batch of fairseq's ``sentence_prediction``. Every tensor has one row per sentence, or, with
+            ``example``, those of ``net_input`` one per window; tensors of ``net_input`` with columns have one
+            per token, padded on the right.
         chosen: (sentences,) bool.
     """
-    rows = chosen.nonzero().view(-1)
-    if not len(rows):
+    texts = chosen.nonzero().view(-1)
+    if not len(texts):
         return None
+    kept, rows = dict(sample), texts
+    if "example" in sample:  # a text has several rows
+        rows = chosen[sample["example"]].nonzero().view(-1)
+        kept.pop("example")
+        kept["row_ids"] = [sample["row_ids"][row] for row in rows.tolist()]
     lengths = sample["net_input"]["src_lengths"].index_select(0, rows)
     longest = int(lengths.max())
 
-    def select(values: Sample) -> Sample:
-        return {n: v.index_select(0, rows) if isinstance(v, Tensor) else v for n, v in values.items()}
+    def select(values: Sample, where: Tensor) -> Sample:
+        return {n: v.index_select(0, where) if isinstance(v, Tensor) else v for n, v in values.items()}
 
-    inputs: dict[str, Any] = select(sample["net_input"])
-    inputs = {name: value[:, :longest] if value.dim() > 1 else value for name, value in inputs.items()}
-    counts = {"nsentences": len(rows), "ntokens": int(lengths.sum())}
-    return {**select(sample), "net_input": inputs, **counts}
+    kept = {**select(kept, texts), "nsentences": len(texts), "ntokens": int(lengths.sum())}
+    if "example" in sample:
+        kept["example"] = (chosen.cumsum(0) - 1)[sample["example"].index_select(0, rows)]
+    inputs: dict[str, Any] = select(sample["net_input"], rows)
+    kept["net_input"] = {n: value[:, :longest] if value.dim() > 1 else value for n, value in inputs.items()}
+    return kept
 
 
 def _correlations(numbers: Numbers) -> dict[str, float]:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
 import numpy as np
+from fairseq.criterions import FairseqCriterion
 from fairseq.data import (
     ConcatSentencesDataset,
     FairseqDataset,
     NestedDictionaryDataset,
+    SortDataset,
     TruncateDataset,
 )
 from fairseq.distributed.utils import get_global_rank
@@ -27,6 +29,7 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.text.labelled_folder import class_names
+from fairseq_adv.data.text.long_texts import HEAD, WINDOWS, WindowedTexts, check_long, read_long, told
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
@@ -60,6 +63,14 @@ class TextClassificationConfig(SentencePredictionConfig):
             "...): its rows stand in the order of the data's classes"
         },
     )
+    long_texts: str = field(
+        default=HEAD,
+        metadata={
+            "help": "what is read of a text with more than --max-positions tokens: head, its beginning; "
+            "head-tail, a quarter of that from its beginning and the rest from its end; windows, all of it, "
+            "as rows of one example whose logits are averaged (with --max-tokens a mini-batch stays small)"
+        },
+    )
     # Set by fairseq's own option of the same name.
     train_subset: str = II("dataset.train_subset")
     # Not a command-line option: it is set from label/dict.txt, so that the checkpoint contains it.
@@ -79,38 +90,54 @@ class TextClassificationTask(SentencePredictionTask):
 
     @classmethod
     def setup_task(cls, cfg: TextClassificationConfig, **kwargs: Any) -> "TextClassificationTask":
+        check_long(cfg.long_texts, (Path(cfg.data) / "input1").is_dir(), cfg)
         task: TextClassificationTask = super().setup_task(cfg, **kwargs)
         if not cfg.regression_target:
             keep_class_names(cfg, class_names(task.label_dictionary))
         return task
 
+    def build_criterion(self, cfg: Any) -> FairseqCriterion:
+        criterion = super().build_criterion(cfg)
+        if self.cfg.long_texts == WINDOWS and not hasattr(criterion, "objective"):
+            raise DataError(
+                f"--long-texts windows: fairseq's criterion {cfg._name} takes one row a text. Pass "
+                "--criterion standard, or another of this project's, or --long-texts head-tail"
+            )
+        return criterion
+
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)
-        self._warn_of_truncated(split, dataset if self.cfg.no_shuffle else dataset.dataset)
-        if not (self.cfg.no_group_by_length or self.cfg.no_shuffle):
-            nested = dataset.dataset  # without fairseq's order, which is the same in all epochs
+        nested = dataset if self.cfg.no_shuffle else dataset.dataset
+        self._tell_of_long(split, nested)
+        nested = read_long(nested, self.cfg.long_texts)
+        if self.cfg.no_shuffle:
+            dataset = nested
+        elif self.cfg.no_group_by_length:
+            dataset = SortDataset(nested, dataset.sort_order)
+        else:  # without fairseq's order, which is the same in all epochs
             seed = self.cfg.seed if split == self.cfg.train_subset else None
-            dataset = self.datasets[split] = GroupedByLength(nested, nested.sizes[0], seed)
+            tokens = nested.tokens if isinstance(nested, WindowedTexts) else None
+            dataset = GroupedByLength(nested, nested.sizes[0], seed, tokens)
+        self.datasets[split] = dataset
         return dataset
 
-    def _warn_of_truncated(self, split: str, dataset: NestedDictionaryDataset) -> None:
-        """fairseq cuts rows at their end, so that of a pair only the first text may be left."""
+    def _tell_of_long(self, split: str, dataset: NestedDictionaryDataset) -> None:
+        """Of a pair that fairseq cuts at its end only the first text may be left."""
         cut = dataset.defn["net_input.src_tokens"].dataset
         if type(cut) is not TruncateDataset:  # the others are not cut, or anew in each epoch
             return
         most, whole = cut.truncation_length, cut.dataset
         parts = whole.datasets if isinstance(whole, ConcatSentencesDataset) else [whole]
         lengths = [np.asarray(part.sizes) for part in parts]
-        truncated = int((sum(lengths) > most).sum())
-        if not truncated or get_global_rank() > 0:
+        text = told(self.cfg.long_texts, most, np.sum(lengths, axis=0))
+        if not text or get_global_rank() > 0:
             return
         lost = 0
         if len(lengths) == 2:
             around = int(self.cfg.separator_token is not None)  # the token before the second text
             lost = int(((lengths[0] + around >= most) & (lengths[1] > around + 1)).sum())  # 1: </s>
         more = f"; {lost} of these have lost all of their second text" if lost else ""
-        rows = len(lengths[0])
-        logger.warning("%s: %d of %d rows are truncated to %d tokens%s", split, truncated, rows, most, more)
+        logger.warning("%s: %s%s", split, text, more)
 
 
 def _is_labelled(folder: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The seven objectives restated in plain torch, and an update of fairseq's trainer taken apart.
+"""The objectives restated in plain torch, and an update of fairseq's trainer taken apart.
 
 What ``references.py`` needs of a model: losses and predictions at X + delta, through ``token_embeddings=``
 instead of a hook; the noise from which delta starts, row by row.
@@ -24,7 +24,7 @@ from fairseq_adv.perturbation import Perturbation, find_layers
 from fairseq_adv.perturbation.geometry import Groups, row_seeds
 
 AT_TOKENS = ("tagging", "span_qa")
-OBJECTIVES = ("classes", "regression", "commonsense_qa", "wsc", "masked_lm", *AT_TOKENS)
+OBJECTIVES = ("classes", "regression", "windows", "commonsense_qa", "wsc", "masked_lm", *AT_TOKENS)
 HEAD = "sentence_classification_head"
 ROWS = [0, 1, 2, 3, 4]
 DIM = 16
@@ -51,6 +51,7 @@ def write_all(new_folder: Callable[[str], Path]) -> dict[str, Path]:
     return {
         "classes": write_task(new_folder("classes"), classes=3),
         "regression": write_task(new_folder("regression"), classes=1),
+        "windows": write_task(new_folder("windows"), classes=3),
         "commonsense_qa": write_questions(new_folder("questions")),
         "wsc": write_wsc(new_folder("wsc")),
         "masked_lm": write_corpus(new_folder("corpus")),
@@ -61,8 +62,14 @@ def write_all(new_folder: Callable[[str], Path]) -> dict[str, Path]:
 
 def run_of(folders: dict[str, Path], objective: str, method: str, *words: str) -> SimpleNamespace:
     """A run of a method on an objective; a head for tokens gets predictions that differ."""
-    task = "sentence_prediction" if objective in ("classes", "regression") else objective
-    classes = {"classes": 3, "regression": 1}.get(objective, 2)
+    of_texts = {
+        "windows": "text_classification",
+        **dict.fromkeys(("classes", "regression"), "sentence_prediction"),
+    }
+    task = of_texts.get(objective, objective)
+    classes = {"classes": 3, "windows": 3, "regression": 1}.get(objective, 2)
+    if objective == "windows":
+        words = (*words, "--long-texts", "windows", "--shorten-method", "truncate", "--max-positions", "5")
     run = build(train_args(folders[objective], None, method, *words, task=task, classes=classes))
     for name, parameter in run.model.named_parameters():
         if "token_head" in name:
@@ -170,6 +177,8 @@ def predictions(run: SimpleNamespace, sample: dict[str, Any], objective: str, de
         scores = run.model.classification_heads[HEAD](features(run, tokens, delta)).float()
     if objective == "commonsense_qa":
         return [scores.view(-1)[rows] for rows in examples_of(sample)]
+    if objective == "windows":
+        return [scores[rows].mean(0) for rows in examples_of(sample)]
     return list(scores)
 
 
@@ -306,9 +315,10 @@ def scores_behind(run: SimpleNamespace, tokens: Tensor, hidden: Tensor) -> Tenso
 
 
 def examples_of(sample: dict[str, Any]) -> list[list[int]]:
-    """The rows of each example: the candidates of a question or of a sentence of WSC."""
-    if "question" in sample or ("sentence" in sample and "span" in sample):
-        owners = sample["question" if "question" in sample else "sentence"].tolist()
+    """The rows of each example: candidates of a question or of a sentence of WSC, or windows of a text."""
+    name = next((one for one in ("question", "sentence", "example") if one in sample), None)
+    if name is not None and not (name == "sentence" and "span" not in sample):
+        owners = sample[name].tolist()
         return [[r for r, owner in enumerate(owners) if owner == e] for e in range(sample["nsentences"])]
     return [[row] for row in range(len(sample["net_input"]["src_tokens"]))]
 

@@ -60,11 +60,17 @@ class _ShuffledByLength:
 
 
 class GroupedByLength(_ShuffledByLength, BaseWrapperDataset):
-    """A data set in mini-batches of similar ``lengths`` (examples,); its own ``sizes`` are ignored."""
+    """A data set in mini-batches of similar ``lengths`` (examples,); its own ``sizes`` are ignored.
 
-    def __init__(self, dataset: FairseqDataset, lengths: IntArray, seed: int | None) -> None:
+    ``tokens`` (examples,) is what each adds to ``--max-tokens``; ``None``: its length.
+    """
+
+    def __init__(
+        self, dataset: FairseqDataset, lengths: IntArray, seed: int | None, tokens: IntArray | None = None
+    ) -> None:
         super().__init__(dataset)
-        self.lengths = self.tokens = np.asarray(lengths)
+        self.lengths = np.asarray(lengths)
+        self.tokens = self.lengths if tokens is None else tokens
         self.seed = seed
 
 

@@ -19,6 +19,7 @@ from fairseq.data import (
     NumSamplesDataset,
     RightPadDataset,
     RollDataset,
+    TruncateDataset,
 )
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
@@ -28,6 +29,7 @@ from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of, some_rows
 from fairseq_adv.data.tables.table_files import PlacedRow, find_separator, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_split, class_names
+from fairseq_adv.data.text.long_texts import HEAD, read_long, told
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
@@ -63,7 +65,7 @@ class TextPredictor:
         self.name = f"classes ({', '.join(sorted(labels))})" if labels else "a number"
         data = Path(str(task.cfg.data))
         self.width = (2 if (data / "input1").is_dir() else 1) if (data / "input0").is_dir() else None
-        self._has_cut = False
+        self._has_told = False
 
     def split(self, split: str, task: PredictionTask) -> ScoredRows:
         """The rows of prepared data."""
@@ -129,8 +131,8 @@ class TextPredictor:
         """Builds a data set like fairseq 0.12.2's ``SentencePredictionTask.load_dataset``.
 
         A row is ``--init-token``, the text's tokens and ``</s>``; then ``--separator-token``, the second
-        text's tokens and ``</s>``. Longer rows are truncated to the first ``--max-positions`` tokens, as by
-        ``--shorten-method truncate``, with a single warning.
+        text's tokens and ``</s>``. Of rows with more than ``--max-positions`` tokens the first ones are read,
+        or what the model's ``--long-texts`` says, with a single warning.
         """
         odd = next((row for row in rows if len(row) != len(rows[0])), None)
         if odd is not None:
@@ -143,14 +145,12 @@ class TextPredictor:
         starts = (cfg.init_token, cfg.separator_token)
         parts = [encoded(self.tokenizer, column, start) for column, start in zip(zip(*rows), starts)]
         whole = [torch.from_numpy(np.concatenate(row)) for row in zip(*parts)]
-        cut = sum(len(row) > limit for row in whole)
-        if cut and not self._has_cut:
-            self._has_cut = True
-            logger.warning(
-                "%s reads %d tokens: longer texts are truncated (%d of these %d)",
-                self.path, limit, cut, len(rows),
-            )  # fmt: skip
-        dataset = _dataset([row[:limit] for row in whole], self.task)
+        how = getattr(cfg, "long_texts", HEAD)
+        text = told(how, limit, np.array([len(row) for row in whole]))
+        if text and not self._has_told:
+            self._has_told = True
+            logger.warning("%s: %s", self.path, text)
+        dataset = read_long(_dataset(whole, self.task, limit), how)
         return self._scored(dataset, self.labels, np.full(len(rows), "", dtype="<U1"))
 
     def _scored(
@@ -207,8 +207,9 @@ def _read_txt(path: Path, encoding: str) -> list[Texts]:
     return [split_at_tab(line.removesuffix("\r"), f"{path}:{number}") for number, line in lines]
 
 
-def _dataset(tokens: list[torch.Tensor], task: SentencePredictionTask) -> FairseqDataset:
-    source = ListDataset(tokens, np.array([len(row) for row in tokens], dtype=np.int64))
+def _dataset(tokens: list[torch.Tensor], task: SentencePredictionTask, limit: int) -> NestedDictionaryDataset:
+    lengths = np.array([len(row) for row in tokens], dtype=np.int64)
+    source = TruncateDataset(ListDataset(tokens, lengths), limit)
     padding = task.source_dictionary.pad()
     inputs = {
         "src_tokens": RightPadDataset(source, pad_idx=padding),

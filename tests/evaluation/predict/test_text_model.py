@@ -150,11 +150,27 @@ def test_a_cut_text_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     long = "a " * 30
     with caplog.at_level(logging.WARNING, "fairseq_adv"):
         first = model.predict([long, "a film", "a " * 14])
-        assert "reads 16 tokens: longer texts are truncated (1 of these 3)" in caplog.text
+        assert "a.pt: 1 of 3 rows are truncated to 16 tokens" in caplog.text
         model.predict([long])
-    assert caplog.text.count("longer texts are truncated") == 1
+    assert caplog.text.count("truncated") == 1
     assert first[0] != first[1]
     assert model.predict([]) == []
+
+
+def test_a_model_reads_new_texts_as_in_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its answer to a long text is the mean of its logits for the windows."""
+    options = ["--max-positions", "16", "--shorten-method", "truncate", "--task", "text_classification"]
+    folder = make(tmp_path, "wordpiece", "SST-2", *options, "--long-texts", "windows")
+    model = load(folder / "a.pt", device="cpu")
+    words = ["a", "t", "s", "i", "e"] * 4  # each is a token
+    with caplog.at_level(logging.WARNING, "fairseq_adv"):
+        whole = model.predict([" ".join(words)])[0].probabilities
+    assert "a.pt: 1 of 1 rows are read in windows of 16 tokens, at most 2 for one text" in caplog.text
+    parts = model.predict([" ".join(words[:14]), " ".join(words[-14:])])
+    logits = torch.tensor([list(part.probabilities.values()) for part in parts]).log().mean(0)
+    expected = logits.softmax(0).tolist()
+    assert list(whole.values()) == pytest.approx(expected, abs=1e-6)
+    assert len({tuple(part.probabilities.values()) for part in parts}) == 2
 
 
 @pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval"])

@@ -1,0 +1,198 @@
+"""Texts with more tokens than a row of the model: cut in the middle, or read in several windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from fairseq.data import (
+    BaseWrapperDataset,
+    FairseqDataset,
+    NestedDictionaryDataset,
+    RightPadDataset,
+    data_utils,
+)
+from torch import Tensor
+
+from fairseq_adv.data.errors import DataError
+
+HEAD, HEAD_TAIL, WINDOWS = CHOICES = ("head", "head-tail", "windows")
+_TOKENS = "net_input.src_tokens"
+
+
+class HeadTail(BaseWrapperDataset):
+    """Rows of at most ``most`` tokens, without the middle of longer ones.
+
+    The first quarter is kept, as the 128 tokens of 510 in Sun et al., "How to Fine-Tune BERT for Text
+    Classification?" (CCL 2019), and the last three quarters.
+    """
+
+    def __init__(self, dataset: FairseqDataset, most: int) -> None:
+        super().__init__(dataset)
+        self.most, self.first = most, head_of(most)
+        self._sizes: npt.NDArray[np.int64] = np.minimum(dataset.sizes, most)
+
+    def __getitem__(self, index: int) -> Tensor:
+        row: Tensor = self.dataset[index]
+        if len(row) <= self.most:
+            return row
+        return torch.cat([row[: self.first], row[self.first - self.most :]])
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return self._sizes
+
+    def size(self, index: int) -> int:
+        return int(self._sizes[index])
+
+    def num_tokens(self, index: int) -> int:
+        return self.size(index)
+
+
+def head_of(most: int) -> int:
+    """The tokens that ``head-tail`` keeps of a row's beginning, ``<s>`` included."""
+    return 1 + (most - 2) // 4
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """How rows are divided: a window has the row's first token, some others, and its ``</s>``.
+
+    Windows follow each other; the last one ends at the text's end, and begins earlier if it were shorter than
+    the others.
+    """
+
+    rows: FairseqDataset
+    most: int
+
+    def count(self) -> npt.NDArray[np.int64]:
+        """(rows,) the windows of each."""
+        sizes = np.asarray(self.rows.sizes, dtype=np.int64)
+        inside = self.most - 2
+        return np.where(sizes <= self.most, 1, -(-(sizes - 2) // inside))
+
+    def of(self, index: int) -> list[Tensor]:
+        row: Tensor = self.rows[index]
+        if len(row) <= self.most:
+            return [row]
+        inside, end = self.most - 2, len(row) - 1
+        begins = [*range(1, end - inside, inside), end - inside]
+        return [torch.cat([row[:1], row[begin : begin + inside], row[-1:]]) for begin in begins]
+
+
+class _Column(BaseWrapperDataset):
+    """A column of a mini-batch of windows: ``what`` says which."""
+
+    def __init__(self, windows: _Windows, what: str, padding_idx: int = 0) -> None:
+        super().__init__(windows.rows)
+        self.windows, self.what, self.padding_idx = windows, what, padding_idx
+
+    def __getitem__(self, index: int) -> Any:
+        windows = self.windows.of(index)
+        return {_TOKENS: windows, "row_ids": [int(index)] * len(windows)}.get(self.what, [len(w) for w in windows])
+
+    def collater(self, samples: Sequence[Any]) -> Any:
+        together = [one for sample in samples for one in sample]
+        if self.what == _TOKENS:
+            return data_utils.collate_tokens(together, self.padding_idx)
+        if self.what == "example":
+            counts = torch.tensor([len(sample) for sample in samples])
+            return torch.repeat_interleave(torch.arange(len(samples)), counts)
+        return {"row_ids": together, "ntokens": sum(together)}.get(self.what, torch.tensor(together))
+
+
+class WindowedTexts(NestedDictionaryDataset):
+    """Texts with all their windows. In a mini-batch of S texts with R windows of at most T tokens,
+    net_input.src_tokens is (R, T) int64 and net_input.src_lengths (R,); example, (R,) int64, is the text of
+    each window, from 0 to S - 1, and row_ids, a list, its position in the data set.
+
+    Args:
+        defn: the columns of the texts; ``net_input.src_tokens`` and others are replaced.
+        rows: whole rows.
+        most: the largest number of tokens of a window, 3 or more.
+
+    Attributes:
+        counts: (texts,) the windows of each.
+        tokens: (texts,) what each adds to ``--max-tokens``, with padding.
+    """
+
+    def __init__(self, defn: dict[str, Any], rows: FairseqDataset, most: int, padding_idx: int) -> None:
+        windows = _Windows(rows, most)
+        columns = (_TOKENS, "net_input.src_lengths", "ntokens", "example", "row_ids")
+        new = {name: _Column(windows, name, padding_idx) for name in columns}
+        longest = np.minimum(rows.sizes, most)
+        super().__init__({**defn, **new}, sizes=[longest])
+        self.counts = windows.count()
+        self.tokens = self.counts * longest
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.tokens[index])
+
+    def batch_by_size(
+        self, indices: npt.NDArray[np.int64], max_tokens: int | None = None, *args: Any, **more: Any
+    ) -> Any:
+        """Like fairseq's, but names a text that is too large for any mini-batch."""
+        tokens = self.tokens[indices]
+        if max_tokens and len(tokens) and tokens.max() > max_tokens:
+            raise DataError(
+                f"row {indices[tokens.argmax()] + 1}: its windows have {tokens.max()} tokens, more than "
+                f"--max-tokens {max_tokens}. Pass {tokens.max()} or more, or --batch-size instead"
+            )
+        return super().batch_by_size(indices, max_tokens, *args, **more)
+
+
+def read_long(dataset: NestedDictionaryDataset, how: str) -> NestedDictionaryDataset:
+    """The data set of a text classification, whose rows fairseq cuts at their end, with long rows as ``how``
+    says: ``head`` (as they are), ``head-tail`` or ``windows``."""
+    if how == HEAD:
+        return dataset
+    padded: RightPadDataset = dataset.defn[_TOKENS]
+    cut = padded.dataset
+    if how == WINDOWS:
+        return WindowedTexts(dataset.defn, cut.dataset, cut.truncation_length, padded.pad_idx)
+    rows = HeadTail(cut.dataset, cut.truncation_length)
+    return NestedDictionaryDataset(
+        {**dataset.defn, _TOKENS: RightPadDataset(rows, padded.pad_idx)}, [rows.sizes]
+    )
+
+
+def check_long(how: str, is_pair: bool, cfg: Any) -> None:
+    """Raises DataError for an option of the task that doesn't go with ``--long-texts``."""
+    if how not in CHOICES:
+        raise DataError(f"--long-texts {how}: pass one of {', '.join(CHOICES)}")
+    if how == HEAD:
+        return
+    wrong = {
+        "it is for single texts, and these are pairs. Leave it out": is_pair,
+        "it needs --shorten-method truncate": cfg.shorten_method != "truncate",
+        "leave --shorten-data-split-list out": bool(cfg.shorten_data_split_list),
+        "leave --add-prev-output-tokens out": bool(cfg.add_prev_output_tokens),
+        "it needs --init-token": cfg.init_token is None,
+        "it needs --max-positions 4 or more": cfg.max_positions < 4,
+    }
+    for why, is_so in wrong.items():
+        if is_so:
+            raise DataError(f"--long-texts {how}: {why}")
+
+
+def told(how: str, most: int, lengths: npt.NDArray[np.int64]) -> str:
+    """What is done with those rows that have more than ``most`` tokens; "" if there are none.
+
+    Args:
+        lengths: (rows,) the tokens of each.
+    """
+    long = int((lengths > most).sum())
+    if not long:
+        return ""
+    of = f"{long} of {len(lengths)} rows are"
+    if how == HEAD_TAIL:
+        first = head_of(most)
+        return f"{of} cut to their first {first} and last {most - first} tokens"
+    if how == WINDOWS:
+        windows = -(-(int(lengths.max()) - 2) // (most - 2))
+        return f"{of} read in windows of {most} tokens, at most {windows} for one text"
+    return f"{of} truncated to {most} tokens"
