@@ -9,6 +9,7 @@ from typing import Any
 
 from fairseq_adv.data.printable import printable
 from fairseq_adv.data.run_metrics import IN_BITS, NoMetrics, read_metrics, unit
+from fairseq_adv.data.text.long_texts import HEAD_TAIL, WINDOWS
 from fairseq_adv.hub.trained_checkpoint import (
     MASKED_LM,
     REGRESSION,
@@ -26,6 +27,12 @@ _OF_FLOODING = ("flood", "accordance")
 _CALIBRATED = """The probabilities are calibrated if the logits are divided by the temperature in config.json:
 `model(**rows).logits.div(model.config.fairseq_adv_temperature).softmax(-1)`, {temperature:.3f} here. A
 pipeline doesn't do that. No answer changes."""
+_LONG = {
+    HEAD_TAIL: " The scores below are of rows that have a quarter of these from the text's beginning and the "
+    "rest from its end, as `fairseq-adv predict` reads a longer text.",
+    WINDOWS: " The scores below are of the mean of the logits over all windows of a text, as `fairseq-adv "
+    "predict` reads it; the code above reads the first window alone.",
+}
 
 
 def model_card(
@@ -62,7 +69,8 @@ def model_card(
             "",
             f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, but not where "
             "fairseq does."
-            + ("" if trained.kind == MASKED_LM else " White space around a text is removed, as in training."),
+            + ("" if trained.kind == MASKED_LM else " White space around a text is removed, as in training.")
+            + _LONG.get(str(state.task.get("long_texts")), ""),
             "",
             *([] if temperature == 1 else [_CALIBRATED.format(temperature=temperature), ""]),
             *([] if converted else _report(state)),

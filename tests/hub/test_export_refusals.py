@@ -298,6 +298,21 @@ def test_the_model_card_of_single_texts_shows_no_pair(trained: Path, tmp_path: P
     assert 'print(model({"text": "one text"}, top_k=None))' in card
 
 
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [("head", ""), ("head-tail", "the rest from its end"), ("windows", "over all windows of a text")],
+)
+def test_the_model_card_tells_what_was_read_of_long_texts(
+    trained: Path, tmp_path: Path, how: str, told: str
+) -> None:
+    export_checkpoint(
+        export_samples.changed(trained, tmp_path / "a.pt", in_task(long_texts=how)), tmp_path / "out"
+    )
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    (rows,) = [line for line in card.splitlines() if line.startswith("A row has at most ")]
+    assert rows.endswith("as in training.") if how == "head" else told in rows
+
+
 def test_a_checkpoint_cannot_write_into_the_card(trained: Path, tmp_path: Path) -> None:
     def change(state: dict[str, Any]) -> None:
         state["cfg"]["criterion"]["_name"] = "x\n---\n<script>"

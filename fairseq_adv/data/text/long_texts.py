@@ -21,7 +21,7 @@ from torch import Tensor
 from fairseq_adv.data.errors import DataError
 
 HEAD, HEAD_TAIL, WINDOWS = CHOICES = ("head", "head-tail", "windows")
-_TOKENS = "net_input.src_tokens"
+_TOKENS, _LENGTHS = "net_input.src_tokens", "net_input.src_lengths"
 
 
 class HeadTail(BaseWrapperDataset):
@@ -93,7 +93,9 @@ class _Column(BaseWrapperDataset):
 
     def __getitem__(self, index: int) -> Any:
         windows = self.windows.of(index)
-        return {_TOKENS: windows, "row_ids": [int(index)] * len(windows)}.get(self.what, [len(w) for w in windows])
+        if self.what == _TOKENS:
+            return windows
+        return [int(index) if self.what == "row_ids" else len(window) for window in windows]
 
     def collater(self, samples: Sequence[Any]) -> Any:
         together = [one for sample in samples for one in sample]
@@ -102,7 +104,9 @@ class _Column(BaseWrapperDataset):
         if self.what == "example":
             counts = torch.tensor([len(sample) for sample in samples])
             return torch.repeat_interleave(torch.arange(len(samples)), counts)
-        return {"row_ids": together, "ntokens": sum(together)}.get(self.what, torch.tensor(together))
+        if self.what == _LENGTHS:
+            return torch.tensor(together)
+        return sum(together) if self.what == "ntokens" else together
 
 
 class WindowedTexts(NestedDictionaryDataset):
@@ -122,7 +126,7 @@ class WindowedTexts(NestedDictionaryDataset):
 
     def __init__(self, defn: dict[str, Any], rows: FairseqDataset, most: int, padding_idx: int) -> None:
         windows = _Windows(rows, most)
-        columns = (_TOKENS, "net_input.src_lengths", "ntokens", "example", "row_ids")
+        columns = (_TOKENS, _LENGTHS, "ntokens", "example", "row_ids")
         new = {name: _Column(windows, name, padding_idx) for name in columns}
         longest = np.minimum(rows.sizes, most)
         super().__init__({**defn, **new}, sizes=[longest])
