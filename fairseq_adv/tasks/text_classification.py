@@ -29,7 +29,7 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.text.labelled_folder import class_names
-from fairseq_adv.data.text.long_texts import HEAD, WINDOWS, WindowedTexts, check_long, read_long, told
+from fairseq_adv.data.text.long_texts import HEAD, WINDOWS, check_long, read_long, told
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
@@ -116,8 +116,7 @@ class TextClassificationTask(SentencePredictionTask):
             dataset = SortDataset(nested, dataset.sort_order)
         else:  # without fairseq's order, which is the same in all epochs
             seed = self.cfg.seed if split == self.cfg.train_subset else None
-            tokens = nested.tokens if isinstance(nested, WindowedTexts) else None
-            dataset = GroupedByLength(nested, nested.sizes[0], seed, tokens)
+            dataset = GroupedByLength(nested, nested.sizes[0], seed)
         self.datasets[split] = dataset
         return dataset
 

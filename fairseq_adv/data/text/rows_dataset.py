@@ -60,17 +60,11 @@ class _ShuffledByLength:
 
 
 class GroupedByLength(_ShuffledByLength, BaseWrapperDataset):
-    """A data set in mini-batches of similar ``lengths`` (examples,); its own ``sizes`` are ignored.
+    """A data set in mini-batches of similar ``lengths`` (examples,); its own ``sizes`` are ignored."""
 
-    ``tokens`` (examples,) is what each adds to ``--max-tokens``; ``None``: its length.
-    """
-
-    def __init__(
-        self, dataset: FairseqDataset, lengths: IntArray, seed: int | None, tokens: IntArray | None = None
-    ) -> None:
+    def __init__(self, dataset: FairseqDataset, lengths: IntArray, seed: int | None) -> None:
         super().__init__(dataset)
-        self.lengths = np.asarray(lengths)
-        self.tokens = self.lengths if tokens is None else tokens
+        self.lengths = self.tokens = np.asarray(lengths)
         self.seed = seed
 
 
