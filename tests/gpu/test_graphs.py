@@ -38,7 +38,8 @@ ROUNDING = 1e-2
 # Rows of up to four shapes, in turn.
 ROWS = [[0, 1, 2], [3, 4, 5], [0, 1], [6, 7, 8], [9, 10, 11], [2, 3], [12, 13, 14], [4, 5], [6, 0, 3], [0, 1]]
 TASKS: dict[str, Any] = {
-    "sentence_prediction": write_task, "masked_lm": write_corpus, "commonsense_qa": write_questions
+    "sentence_prediction": write_task, "text_classification": write_task, "masked_lm": write_corpus,
+    "commonsense_qa": write_questions,
 }  # fmt: skip
 
 
@@ -229,12 +230,14 @@ def test_what_is_not_captured_trains_as_before(
         ("yopo", "sentence_prediction", "--criterion yopo is not captured"),
         ("smart", "sentence_prediction", "--criterion smart is not captured"),
         ("freelb", "commonsense_qa", "of the tasks,"),
+        ("freelb", "text_classification", "--long-texts windows is not captured"),
     ],
 )
 def test_other_methods_and_tasks(
     tmp_path: Path, method: str, task: str, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run = run_of(tmp_path / "data", method, *GRAPHS, task=task)
+    words = ["--shorten-method", "truncate", "--long-texts", "windows"] if "long" in told else []
+    run = run_of(tmp_path / "data", method, *GRAPHS, *words, task=task)
     updates(run, [0, 1], [0, 1])
     assert [one.message for one in caplog.records if f"no effect: {told}" in one.message] != []
 
