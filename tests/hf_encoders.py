@@ -198,10 +198,10 @@ def hf_args(
 ) -> list[str]:
     """:func:`support.train_args` with one of transformers' encoders."""
     task = "sentence_prediction" if objective in ("classes", "regression") else objective
-    classes = {"classes": 3, "regression": 1}.get(objective, 2)
+    classes = {"classes": 3, "regression": 1, "multi_label": 3}.get(objective, 2)
     args = train_args(data[objective], save, method, *words, task=task, classes=classes)
     args = of_transformers(args, encoder)
-    has_none = task in ("sentence_prediction", "text_classification", "masked_lm")
+    has_none = task in ("sentence_prediction", "text_classification", "masked_lm", "multi_label")
     return [*args, *([] if has_none else ["--tokenizer-dir", str(encoder)])]
 
 

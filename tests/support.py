@@ -30,6 +30,8 @@ from torch import distributed, multiprocessing
 
 import fairseq_adv.cli
 import fairseq_adv.plugin
+from fairseq_adv.data.text.labelled_folder import SEVERAL
+from fairseq_adv.data.workspace import MANIFEST
 from fairseq_adv.fairseq_patches.extra_weights import inference_copies
 from fairseq_adv.training.trainer import Trainer
 
@@ -76,6 +78,25 @@ def write_task(folder: Path, *, train: int = 16, valid: int = 8, classes: int = 
         else:
             names = [str(min(int(v * classes * 1.0), classes - 1)) for v in values]
             _write(folder / "label" / split, [[labels.index(n), labels.eos()] for n in names], len(labels))
+    return folder
+
+
+def write_label_sets(folder: Path, *, train: int = 16, valid: int = 8, labels: int = 3) -> Path:
+    """A multi_label data folder: label k holds where a text has word 2k or 2k + 1."""
+    write_task(folder, train=train, valid=valid)
+    words, names = Dictionary.load(str(folder / "input0" / "dict.txt")), Dictionary()
+    for k in range(labels):
+        names.add_symbol(f"label {k}", n=labels - k)
+    names.save(str(folder / "label" / "dict.txt"))
+    for split in ("train", "valid"):
+        texts = indexed_dataset.MMapIndexedDataset(str(folder / "input0" / split))
+        held = [{words[int(word)] for word in texts[row]} for row in range(len(texts))]
+        ids = [
+            [names.nspecial + k for k in range(labels) if row & {*VOCABULARY[2 * k : 2 * k + 2]}]
+            for row in held
+        ]
+        _write(folder / "label" / split, [[*row, names.eos()] for row in ids], len(names))
+    (folder / MANIFEST).write_text(json.dumps({"made_from": {"kind": SEVERAL}}))
     return folder
 
 
@@ -211,7 +232,7 @@ def train_args(
         "--num-classes", str(classes), "--init-token", "0", "--separator-token", "2", "--max-positions", "16",
     ]  # fmt: skip
     layout = {
-        "sentence_prediction": sentences, "text_classification": sentences,
+        "sentence_prediction": sentences, "text_classification": sentences, "multi_label": sentences,
         "masked_lm": ["--tokens-per-sample", "14", "--mask-prob", "0.25", "--sample-break-mode", "eos",
                       "--max-positions", "16"],
         # So that most contexts of token_data.write_spans have several windows.

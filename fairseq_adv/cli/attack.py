@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from .shared_options import (
     check_unit,
     inference_config,
     label_map,
+    words_after_labels,
 )
 
 if TYPE_CHECKING:
@@ -106,9 +108,9 @@ def _attack_embeddings(args: argparse.Namespace) -> None:
 
 
 def _word_options(parser: VerbParser) -> None:
-    parser.reads(stopped=RESUMABLE)
+    parser.reads(stopped=RESUMABLE, check=partial(_check_checkpoint, parser))
     add = parser.add_argument
-    add_shared(add, "checkpoint", type=Path)
+    add_shared(add, "checkpoint", type=Path, nargs="?")
     add("--attack", required=True, choices=list(ATTACKS), help="which attack")
     add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or text lines")
     add("--out", type=Path, required=True, metavar="OUT", help="folder for the results")
@@ -158,13 +160,22 @@ def _word_options(parser: VerbParser) -> None:
     add("--training-data", type=Path, metavar="DIR", help="the folder the model was trained on, if it moved")
 
 
+def _check_checkpoint(parser: VerbParser, args: argparse.Namespace) -> None:
+    """CHECKPOINT may stand behind the columns of --label."""
+    if args.checkpoint is None:
+        taken = words_after_labels(args, 1)
+        if not taken:
+            parser.error("the following arguments are required: CHECKPOINT")
+        args.checkpoint = Path(taken[0])
+
+
 def _attack_words(args: argparse.Namespace) -> None:
     """Attacks a model by changing words, and measures how often its answers change.
 
     --data is a file of texts with their classes, or of questions with right answers. Each line of a .txt,
     .label or .all file is a class, a space and a text; its columns are called "label" and "text". OUT gets
     examples.jsonl (the result for each example), summary.json and changes.html (the changes, marked).
-    Interrupted attacks resume.
+    Interrupted attacks resume. A text with several labels is right if all of them are.
 
     textfooler and textbugger need --neighbours, pwws needs --wordnet, bert-attack needs --masked-lm;
     deepwordbug needs nothing. The authors compare sentences with the Universal Sentence Encoder and take
@@ -211,9 +222,11 @@ def _request(args: argparse.Namespace) -> Request:
     if settings.attack == "bert-attack" and settings.candidates < 1:
         raise DataError("--candidates 0: a masked LM can propose any word. Pass a number, such as 48.")
     _check_effect(args, settings)
+    label, *more_labels = args.label or [None]
     file = AttackedFile(
-        args.data, args.text, args.text_pair, args.label, not args.no_header,
-        args.encoding or "utf-8", args.side, args.examples, label_map(args),
+        args.data, args.text, args.text_pair, label, not args.no_header,
+        args.encoding or "utf-8", args.side, args.examples, label_map(args), tuple(more_labels),
+        args.label_separator,
     )  # fmt: skip
     resources = Resources(
         args.neighbours, args.wordnet, args.masked_lm, args.similarity_encoder, args.tagger,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.run_metrics import IN_BITS, NoMetrics
-from fairseq_adv.data.temperature import temperature_file
+from fairseq_adv.data.temperature import temperature_file, thresholds_file
 
 from .script import VerbParser, count, positive
 from .shared_options import add_shared, add_unit, check_unit
@@ -23,8 +24,8 @@ def validate_options(parser: VerbParser) -> None:
     add = parser.add_argument
     add_shared(add, "checkpoint", "--data")
     add("--split", default="valid", help="split of the data; needs labels")
-    add("--calibrate", action="store_true", help="fit a temperature on this split, which must not be a test "
-        "split, and store it beside the checkpoint")  # fmt: skip
+    add("--calibrate", action="store_true", help="fit a temperature, or the thresholds of several labels, on "
+        "this split, which must not be a test split, and store them beside the checkpoint")  # fmt: skip
     add_shared(add, "--batch-size", default=32)
     add_shared(add, "--cpu", "--precision", "--json", "--user-dir")
 
@@ -33,12 +34,14 @@ def validate(args: argparse.Namespace) -> None:
     """Prints a checkpoint's scores on a split, as fairseq-validate measures them, with losses in nats.
 
     Task, criterion, sizes and data are taken from the checkpoint. For a classifier of texts also precision,
-    recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE); for a tagger
-    precision, recall and F1 of each type of entities.
+    recall and F1 of each class, the confusion matrix, and the expected calibration error (ECE); for several
+    labels a text, and for a tagger, precision, recall and F1 of each label or type of entities.
 
     --calibrate fits a temperature, by which logits are divided, and stores it beside the checkpoint, as
     CHECKPOINT.temperature.json. predict and load then give calibrated probabilities, export writes it into
-    config.json; no answer changes.
+    config.json; no answer changes. For several labels a text it fits a threshold for each label, the one with
+    the best F1, and stores CHECKPOINT.thresholds.json: predict, load and attack then answer by these, no
+    longer by .5.
 
     Examples:
       fairseq-adv validate out/rte/checkpoint_best.pt
@@ -55,9 +58,12 @@ def validate(args: argparse.Namespace) -> None:
         args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision, args.calibrate
     )
     scores, temperature = found.scores, found.temperature
-    report: Report | None = found.report() or found.entities
+    if args.calibrate and found.several:
+        thresholds = validation.calibrate_thresholds(Path(args.checkpoint), found, args.split)
+        found = replace(found, thresholds=thresholds)
+    report: Report | None = found.report() or found.label_report() or found.entities
     more = {} if report is None else report.values()
-    if args.calibrate:
+    if args.calibrate and not found.several:
         temperature = validation.calibrate(Path(args.checkpoint), found, args.split)
     scaled = found.report(temperature)
     if args.json:
@@ -73,7 +79,8 @@ def validate(args: argparse.Namespace) -> None:
     if report is not None:
         print("", *report.lines(), sep="\n")
     if args.calibrate:
-        print(f"wrote {temperature_file(Path(args.checkpoint))}, which predict, load and export use")
+        file = thresholds_file if found.several else temperature_file
+        print(f"wrote {file(Path(args.checkpoint))}, which predict, load and export use")
     if scaled is not None and temperature != 1:
         print(f"ECE at the temperature {temperature:.3f}: {scaled.ece:.4f}")
 

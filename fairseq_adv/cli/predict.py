@@ -1,7 +1,8 @@
 """Predicts with one trained model, or with an ensemble of several.
 
 Texts: --stdin reads one text per line (a tab between the two texts of a pair) and prints a line with the
-label and its probability. --input reads a file and prints a TSV, or writes it to OUT.
+label and its probability (of several labels a text, those that hold and the probability of each). --input
+reads a file and prints a TSV, or writes it to OUT.
 
 Prepared data: --data DIR answers a split and writes OUT/predictions.tsv, with the probability of each class
 (for tags, the words with their tags; for spans of contexts, OUT/predictions.json).
@@ -21,6 +22,7 @@ An ensemble answers with the mean of its models' log-probabilities.
 Examples:
   echo "a fine film" | fairseq-adv predict checkpoint_best.pt --stdin
   fairseq-adv predict checkpoint_best.pt --input reviews.csv --text review --keep id review --out answers
+  fairseq-adv predict toxic.pt --input comments.csv --text comment --label toxic insult threat --out answers
   fairseq-adv predict run*/checkpoint_best.pt --data news-bin --split test --out answers
   fairseq-adv predict checkpoint_best.pt --task RTE --data RTE-bin --out answers
   fairseq-adv predict run*/checkpoint_best.pt --task MNLI-mm --data MNLI-bin --out answers
@@ -42,6 +44,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -51,7 +54,14 @@ from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
 
 from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
-from .shared_options import add_columns, add_running, add_shared, inference_config, label_map
+from .shared_options import (
+    add_columns,
+    add_running,
+    add_shared,
+    inference_config,
+    label_map,
+    words_after_labels,
+)
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.class_report import Report
@@ -64,7 +74,7 @@ _INPUT = (
     "answer the texts of a table (csv, tsv, jsonl, parquet) or of a .txt (one text per line), questions in a "
     "file that prepare choices reads or in SQuAD's json, or words in columns"
 )
-_OF_INPUT = ("text", "text_pair", "label", "no_header", "encoding", "keep")
+_OF_INPUT = ("text", "text_pair", "label", "label_separator", "no_header", "encoding", "keep")
 _OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
 
 
@@ -122,8 +132,9 @@ def _answer_texts(args: argparse.Namespace) -> None:
         answer_lines(model, sys.stdin.buffer, data_output())
         return
     header, encoding = not args.no_header, args.encoding or "utf-8"
-    columns = (args.text, args.text_pair, header, encoding, args.label, tuple(args.keep))
-    answers = model.answer_file(InputFile(args.input, *columns))
+    label, *more_labels = args.label or [None]
+    columns = (args.text, args.text_pair, header, encoding, label, tuple(args.keep), tuple(more_labels))
+    answers = model.answer_file(InputFile(args.input, *columns, args.label_separator))
     file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
     contents, report = answers.files(file), answers.report()
     measured = answers.measured("")
@@ -201,6 +212,11 @@ def _evaluation_set(task: str | None) -> EvaluationSet | None:
 
 def _check(args: argparse.Namespace) -> None:
     """Raises DataError if there is no such task, or options don't go together."""
+    if not (args.checkpoints or args.scores):
+        behind = [*takewhile(lambda word: Path(word).is_file(), reversed(args.label or []))]
+        args.checkpoints = [*map(Path, words_after_labels(args, len(behind)))]
+    if args.label_separator is not None and len(args.label or []) != 1:
+        raise DataError("--label-separator: pass one --label, whose cells it separates")
     if args.task is not None:
         names = [task.name for task in PREDICTION_TASKS] + [one.name for one in EVALUATION_SETS]
         check_name(args.task, names, f"--task {args.task}: no such task. Choose one of")

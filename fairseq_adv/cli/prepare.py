@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .script import RESUMABLE, VerbParser, check_name, positive, whole
-from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of
+from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of, words_after_labels
 
 if TYPE_CHECKING:
     from fairseq_adv.data.classes.prepare_classification import PrepareConfig
     from fairseq_adv.data.tables.labelled_rows import LabelledRows
+    from fairseq_adv.data.tables.several_labels import LabelColumns
 from fairseq_adv.data.workspace import Prepared
 
 
 def classification_options(parser: VerbParser) -> None:
-    parser.reads(any_order=True)
+    parser.reads(any_order=True, check=partial(_check_words, parser))
     add = parser.add_argument
     add("train", type=Path, nargs="?", metavar="TRAIN", help="training file")
-    add("out", type=Path, metavar="OUT", help="output folder")
+    add("out", type=Path, nargs="?", metavar="OUT", help="output folder")
     add("--valid", type=Path, metavar="FILE", help="validation file")
     add("--test", type=Path, metavar="FILE", help="test file")
     add("--dataset", metavar="NAME", help="instead of files: a data set of Hugging Face's hub, or a folder")
@@ -40,18 +42,25 @@ def classification(args: argparse.Namespace) -> None:
     TRAIN, --valid and --test are csv, tsv, txt, jsonl or parquet files, recognised by their names; all but
     the last may be compressed (.csv.gz). Cells are separated by commas, semicolons or tabs, whichever fits.
     In a .txt without such cells, and in a .label or .all, each line is a class, a space and a text; its
-    columns are called "label" and "text". A test file may lack labels.
+    columns are called "label" and "text". A test file may lack labels. With several --label, or
+    --label-separator, a text may have several of the labels, or none.
 
     Examples:
       fairseq-adv prepare classification train.csv --test test.csv --text review --label stars \\
           --encoder my_encoder reviews
       fairseq-adv prepare classification pairs.tsv --no-header --text 1 --text-pair 2 --label 3 \\
           --regression --encoder my_encoder similarity
+      fairseq-adv prepare classification comments.csv --text comment --label toxic insult threat \\
+          --encoder my_encoder toxicity
       fairseq-adv prepare classification --dataset ag_news --text text --label label --encoder my_encoder news
     """
     from fairseq_adv.data.classes.prepare_classification import prepare_classification
 
-    config = replace(_config(args), regression=args.regression, allow_odd_labels=args.allow_odd_labels)
+    several = len(args.label) > 1 or args.label_separator is not None
+    config = replace(
+        _config(args), regression=args.regression, allow_odd_labels=args.allow_odd_labels, several=several,
+        label_names=[] if args.label_separator else args.label if several else [],
+    )  # fmt: skip
     _report(prepare_classification(_splits(args), args.out, config))
 
 
@@ -62,25 +71,57 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
     from fairseq_adv.data.tables.table_files import read_table
 
     texts = (args.text, args.text_pair) if args.text_pair else (args.text,)
-    if len({*texts, args.label}) <= len(texts):
+    named = (*texts, *args.label)
+    if len({*named}) < len(named):
         raise DataError("--text, --text-pair and --label: two of them name the same column")
-    columns = Columns(texts, args.label, args.regression)
+    columns = Columns(texts, args.label[0], args.regression, _label_columns(args))
     files = {"train": args.train, "valid": args.valid, "test": args.test}
     given = {split: path for split, path in files.items() if path is not None}
     if args.dataset:
         if given or args.no_header or args.encoding:
             raise DataError("--dataset excludes files, --no-header and --encoding. Leave them out.")
-        splits = load_splits(args.dataset, (*texts, args.label), args.config)
+        splits = load_splits(args.dataset, named, args.config)
     else:
         if args.train is None:
             raise DataError("TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT")
         if args.config:
             raise DataError("--config needs --dataset. Leave it out.")
         splits = {
-            split: read_table(path, not args.no_header, args.encoding or "utf-8", (*texts, args.label))
+            split: read_table(path, not args.no_header, args.encoding or "utf-8", named)
             for split, path in given.items()
         }
     return [read_texts(split, rows, columns) for split, rows in splits.items()]
+
+
+def _label_columns(args: argparse.Namespace) -> LabelColumns | None:
+    """Where several labels a text are; ``None``: a text has one. Raises DataError if options contradict."""
+    from fairseq_adv.data.errors import DataError
+    from fairseq_adv.data.tables.several_labels import LabelColumns, check_label_name
+
+    if len(args.label) == 1 and args.label_separator is None:
+        return None
+    if args.regression:
+        raise DataError(
+            "--regression: pass one --label, the column of the numbers, without --label-separator"
+        )
+    if args.label_separator is None:
+        for name in args.label:
+            check_label_name(name, "--label")
+    elif len(args.label) > 1 or not args.label_separator:
+        raise DataError("--label-separator: pass one --label, whose cells it separates, and what it is")
+    return LabelColumns(tuple(args.label), args.label_separator or "")
+
+
+def _check_words(parser: VerbParser, args: argparse.Namespace) -> None:
+    """Completes TRAIN and OUT, which may stand behind the columns of --label."""
+    there = [word for word in (args.train, args.out) if word is not None]
+    missing = (1 if args.dataset else 2) - len(there)
+    taken = words_after_labels(args, missing)
+    places = {Path(word): place for place, word in enumerate(parser.words)}
+    words = sorted([*there, *map(Path, taken)], key=places.__getitem__) if taken else there
+    if not words:
+        parser.error("the following arguments are required: OUT")
+    args.train, args.out = (None if len(words) < 2 else words[0]), words[-1]
 
 
 def nli_options(parser: VerbParser) -> None:

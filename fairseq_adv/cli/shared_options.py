@@ -106,9 +106,21 @@ def add_columns(add: AddArgument, required: bool = False) -> None:
     """Adds the options that describe a table of texts."""
     add("--text", required=required, metavar="COLUMN", help="column with the text")
     add("--text-pair", metavar="COLUMN", help="column with the second text, for pairs")
-    add("--label", required=required, metavar="COLUMN", help="column with the label")
+    add("--label", required=required, nargs="+", action="extend", metavar="COLUMN",
+        help="column with the label; several labels a text: their columns, each with 0 and 1")  # fmt: skip
+    add("--label-separator", metavar="SEP", help="several labels a text in one column: what is between them")
     add("--no-header", action="store_true", help="the csv or tsv has no header line: columns are 1, 2, …")
     add("--encoding", metavar="NAME", help="encoding of csv, tsv and text files (default: utf-8)")
+
+
+def words_after_labels(args: argparse.Namespace, most: int) -> list[str]:
+    """Takes the last words of ``--label``, at most so many: argparse takes files that stand behind the
+    columns for columns too. One column stays.
+    """
+    labels = args.label or []
+    columns = max(len(labels) - max(most, 0), 1)
+    args.label = labels[:columns] or None
+    return labels[columns:]
 
 
 def label_map(args: argparse.Namespace) -> dict[str, str]:

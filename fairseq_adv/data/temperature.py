@@ -1,7 +1,8 @@
-"""The temperature of a trained model, in a file beside its checkpoint: its logits are divided by it.
+"""The temperature of a trained model, in a file beside its checkpoint: its logits are divided by it. For
+several labels a text the thresholds of the labels.
 
-``fairseq-adv validate --calibrate`` writes it. It changes probabilities, and no answer. Imports neither torch
-nor fairseq.
+``fairseq-adv validate --calibrate`` writes them. A temperature changes probabilities, and no answer;
+thresholds change answers. Imports neither torch nor fairseq.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ TEMPERATURE: FieldType = (
     f"a number from {LOWEST} to {HIGHEST:g}",
     lambda value: is_number(value) and LOWEST <= value <= HIGHEST,
 )
+THRESHOLDS: FieldType = (
+    "numbers between 0 and 1 by the names of labels",
+    lambda value: isinstance(value, dict) and all(is_number(one) and 0 < one < 1 for one in value.values()),
+)
 _MOST = 1 << 16  # bytes
 
 
@@ -29,15 +34,27 @@ def temperature_file(checkpoint: Path) -> Path:
     return checkpoint.with_name(f"{checkpoint.name}.temperature.json")
 
 
+def thresholds_file(checkpoint: Path) -> Path:
+    """Where the thresholds of a checkpoint are."""
+    return checkpoint.with_name(f"{checkpoint.name}.thresholds.json")
+
+
 def save_temperature(checkpoint: Path, temperature: float, about: Mapping[str, Any]) -> Path:
     """Writes the file.
 
     Args:
         about: what it was fitted on, for people.
     """
-    path = temperature_file(checkpoint)
-    content = {"temperature": temperature, "checkpoint": sha256_of(checkpoint), **about}
-    atomic_write(path, json.dumps(content, indent=2) + "\n")
+    return _save(temperature_file(checkpoint), checkpoint, {"temperature": temperature, **about})
+
+
+def save_thresholds(checkpoint: Path, thresholds: Mapping[str, float], about: Mapping[str, Any]) -> Path:
+    """Likewise for the thresholds of labels."""
+    return _save(thresholds_file(checkpoint), checkpoint, {"thresholds": dict(thresholds), **about})
+
+
+def _save(path: Path, checkpoint: Path, content: Mapping[str, Any]) -> Path:
+    atomic_write(path, json.dumps({"checkpoint": sha256_of(checkpoint), **content}, indent=2) + "\n")
     return path
 
 
@@ -47,14 +64,22 @@ def read_temperature(checkpoint: Path) -> float:
     Raises:
         DataError: the file was not written by :func:`save_temperature`.
     """
-    path = temperature_file(checkpoint)
+    return float(_read(temperature_file(checkpoint), checkpoint, "temperature", TEMPERATURE, 1.0))
+
+
+def read_thresholds(checkpoint: Path) -> dict[str, float]:
+    """Likewise the thresholds of labels; empty if there are none, which means .5."""
+    return dict(_read(thresholds_file(checkpoint), checkpoint, "thresholds", THRESHOLDS, {}))
+
+
+def _read(path: Path, checkpoint: Path, name: str, kind: FieldType, default: Any) -> Any:
     if not path.is_file():
-        return 1.0
+        return default
     with path.open("rb") as file:
         text = decoded(file.read(_MOST), path)
     again = "Remove it, or write it again with fairseq-adv validate --calibrate."
-    content = checked_object(text, {"temperature": TEMPERATURE, "checkpoint": TEXT}, str(path), again)
+    content = checked_object(text, {name: kind, "checkpoint": TEXT}, str(path), again)
     if content["checkpoint"] != sha256_of(checkpoint):
         logger.warning("%s: belongs to another checkpoint of this name, so it isn't used. %s", path, again)
-        return 1.0
-    return float(content["temperature"])
+        return default
+    return content[name]

@@ -31,6 +31,7 @@ from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.class_rows import rows_for_data
 from fairseq_adv.data.errors import DataError, no_checkpoint
+from fairseq_adv.data.temperature import read_thresholds
 from fairseq_adv.data.text.labelled_folder import check_labels, class_names, known_labels
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
@@ -258,6 +259,8 @@ def load(
     elif isinstance(trained.task, MaskedLMTask):
         shards = trained.task.cfg.data.split(":")
         check_same_words(Path(path), trained_on.split(":")[0], Path(shards[0]), "")
+    if thresholds := read_thresholds(trained.path):
+        trained.objective.set_thresholds(thresholds)
     for split in splits:
         _check_split(trained.task, trained.cfg.task.data, split)
         trained.task.load_dataset(split)

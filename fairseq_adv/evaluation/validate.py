@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,17 @@ from fairseq_adv.data.temperature import (
     HIGHEST,
     LOWEST,
     read_temperature,
+    read_thresholds,
     save_temperature,
+    save_thresholds,
     temperature_file,
 )
 from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.evaluation.class_report import ClassReport, class_report, fit_temperature, softmax
 from fairseq_adv.evaluation.entity_report import EntityReport
+from fairseq_adv.evaluation.label_report import LabelReport, fit_thresholds, label_report
 from fairseq_adv.evaluation.trained import Trained, load
+from fairseq_adv.objectives.multi_label import least_logits
 from fairseq_adv.objectives.tags import Tags
 
 logger = logging.getLogger(__name__)
@@ -44,8 +48,9 @@ class Validated:
         scores: as :func:`validate` returns them.
         names: of the classes; empty if the model has none.
         logits: (n, C) fp32 of the rows with a known class.
-        right: (n,) their classes.
+        right: (n,) their classes; (n, C), 0 or 1, if a text can have several labels.
         temperature: the one stored beside the checkpoint, or 1. It changes none of the above.
+        thresholds: likewise, of several labels.
         entities: of a tagger, if the split has tags.
     """
 
@@ -55,12 +60,30 @@ class Validated:
     right: npt.NDArray[np.int64]
     temperature: float = 1.0
     entities: EntityReport | None = None
+    thresholds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def several(self) -> bool:
+        """Whether a text can have several labels."""
+        return self.right.ndim == 2
+
+    def label_report(self) -> LabelReport | None:
+        """The report of several labels at their thresholds; ``None`` as for :meth:`report`."""
+        if not self.several or not len(self.right) or not np.isfinite(self.logits).all():
+            return None
+        answers = self.logits >= least_logits(self.names, self.thresholds)
+        return label_report(self.names, self.right, answers, self.thresholds)
 
     def report(self, temperature: float = 1.0) -> ClassReport | None:
         """The report with probabilities at a temperature; ``None`` if there are no classes or rows, or if an
         answer is not finite.
         """
-        if not self.names or not len(self.right) or not np.isfinite(self.logits.max(axis=1)).all():
+        if (
+            not self.names
+            or self.several
+            or not len(self.right)
+            or not np.isfinite(self.logits.max(axis=1)).all()
+        ):
             return None
         answers = self.logits.argmax(axis=1)
         return class_report(self.names, self.right, answers, softmax(self.logits, temperature))
@@ -114,7 +137,7 @@ def evaluate(
                 logs.append(log)
             if names:
                 logits.append(outputs[-1][0].float().cpu())
-                right.append(sample["target"].view(-1).cpu())
+                right.append(sample["target"].squeeze(1).cpu())  # (rows, labels) of several labels
             outputs.clear()
     if not logs:
         raise DataError(
@@ -135,7 +158,24 @@ def evaluate(
         empty = np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
         return Validated(scores, [], *empty, entities=entities)
     found, classes = torch.cat(logits).numpy(), torch.cat(right).numpy()
-    return Validated(scores, names, found, classes, read_temperature(trained.path))
+    return Validated(
+        scores, names, found, classes, read_temperature(trained.path),
+        thresholds=read_thresholds(trained.path),
+    )  # fmt: skip
+
+
+def calibrate_thresholds(path: Path, validated: Validated, split: str) -> dict[str, float]:
+    """Fits a threshold for each of several labels, and stores them beside the checkpoint.
+
+    Raises:
+        DataError: a logit is not finite.
+    """
+    try:
+        thresholds = fit_thresholds(validated.names, validated.logits, validated.right)
+    except ValueError as error:
+        raise DataError(f"--calibrate: {path}: {error}. Did the training diverge?") from error
+    save_thresholds(path, thresholds, {"split": split, "rows": len(validated.right)})
+    return thresholds
 
 
 def calibrate(path: Path, validated: Validated, split: str) -> float:

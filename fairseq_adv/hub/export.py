@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import rows_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.temperature import read_temperature
+from fairseq_adv.data.temperature import read_temperature, read_thresholds
 from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
@@ -30,7 +30,6 @@ from fairseq_adv.hub.trained_checkpoint import (
     CLASS_SUFFIX,
     CLASSES,
     MASKED_LM,
-    REGRESSION,
     TAGS,
     Trained,
     TrainedState,
@@ -45,6 +44,8 @@ from fairseq_adv.models import transformers_models
 FORMAT = 2
 TEMPERATURE = "fairseq_adv_temperature"
 """The entry of config.json by which logits are divided for calibrated probabilities."""
+THRESHOLDS = "fairseq_adv_thresholds"
+"""The entry of config.json with the probability from which on each of several labels is answered."""
 _HF_PREFIX = "hf."  # of an encoder's tensors in a checkpoint
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
@@ -88,7 +89,9 @@ def export_checkpoint(
     named = state.task.get("tokenizer_dir")
     tokenizer = saved_tokenizer(checkpoint, state.data, tokenizer_dir, named)
     classes = _class_names(state, trained, labels)
-    temperature = read_temperature(checkpoint) if trained.kind == CLASSES and not averaged else 1.0
+    calibrated = trained.kind == CLASSES and not averaged
+    temperature = read_temperature(checkpoint) if calibrated else 1.0
+    thresholds = read_thresholds(checkpoint) if calibrated else {}
     made_from = {
         "format": FORMAT,
         "checkpoint": state.sha256,
@@ -97,6 +100,7 @@ def export_checkpoint(
         "labels": classes,
         **({} if precision is None else {"precision": precision}),
         **({} if temperature == 1 else {"temperature": temperature}),
+        **({} if not thresholds else {"thresholds": thresholds}),
     }
     result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.kind]}", tuple(classes))
     if finished(out, made_from, overwrite):
@@ -114,9 +118,10 @@ def export_checkpoint(
             _write_encoder(folder, state, trained, classes, dtype)
         else:
             _write_fairseqs(folder, state, trained, exported, classes, dtype)
-        if temperature != 1:
+        found = {TEMPERATURE: temperature if temperature != 1 else None, THRESHOLDS: thresholds}
+        if own := {name: value for name, value in found.items() if value}:
             config = json_object(folder / "config.json")
-            (folder / "config.json").write_bytes(write_json({**config, TEMPERATURE: temperature}))
+            (folder / "config.json").write_bytes(write_json({**config, **own}))
         for name, content in {**exported.files, "README.md": card}.items():
             (folder / name).write_bytes(content)
     return result
@@ -167,8 +172,8 @@ def _write_encoder(
         config.label2id = {name: number for number, name in enumerate(names)}
     if trained.kind == CHOICES:
         config.num_labels = trained.outputs  # XLM's head has a layer of this size before the score
-    if trained.kind == REGRESSION:
-        config.problem_type = "regression"
+    if trained.problem_type:
+        config.problem_type = trained.problem_type
     head = CLASS_SUFFIX[trained.kind][len("For") :]
     rows = torch.tensor(vocabulary_rows(config.vocab_size, description["special"]))
     tensors = {

@@ -14,7 +14,6 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.hub.trained_checkpoint import (
     CLASS_SUFFIX,
     MASKED_LM,
-    REGRESSION,
     Trained,
     number,
 )
@@ -235,8 +234,8 @@ def hf_config(
         "bos_token_id": special["<s>"],
         "eos_token_id": special["</s>"],
     }
-    if trained.kind == REGRESSION:
-        config["problem_type"] = "regression"
+    if trained.problem_type:
+        config["problem_type"] = trained.problem_type
     if names_of := trained.names_of_outputs(classes):
         config["id2label"] = {str(number): name for number, name in enumerate(names_of)}
         config["label2id"] = {name: number for number, name in enumerate(names_of)}

@@ -166,6 +166,7 @@ class Trained:
     init_token: Optional[int]
     separator_token: Optional[int]
     longest: int  # the largest number of tokens in a row
+    problem_type: str = ""  # as transformers calls it; "": left to it
 
     @property
     def is_of_transformers(self) -> bool:
@@ -208,7 +209,8 @@ def trained_for(state: TrainedState) -> Trained:
                 f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice needs one"
             )
     init, separator = _tokens(state) if kind in (CLASSES, REGRESSION) else (0, 2 if kind == SPANS else None)
-    return Trained(kind, head, outputs, model, init, separator, _longest(state))
+    problem_type = "regression" if kind == REGRESSION else record.card.problem_type
+    return Trained(kind, head, outputs, model, init, separator, _longest(state), problem_type)
 
 
 def _outputs_of_encoder(state: TrainedState, kind: str) -> int:

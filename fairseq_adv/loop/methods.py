@@ -24,7 +24,7 @@ from fairseq_adv.perturbation import (
     geometry,
     layers_with_masks,
 )
-from fairseq_adv.perturbation.divergence import DIVERGENCES, divergence, squared_difference
+from fairseq_adv.perturbation.divergence import DIVERGENCES, divergence, label_divergence, squared_difference
 from fairseq_adv.perturbation.passes import frozen_parameters
 from fairseq_adv.perturbation.steps import VAT_PROJECTIONS, vat_step
 from fairseq_adv.perturbation.weights import replaced
@@ -242,7 +242,12 @@ class Noise(LoopMethod):
 class Diverging(LoopMethod):
     """Base class of those with a divergence. Their closure returns the loss and the logits; logits of one
     column are a regression's, which has the squared difference.
+
+    Args:
+        multi_label: any of the columns may hold: the divergence is the mean over them, each with a sigmoid.
     """
+
+    multi_label: bool = False
 
     def _result_of(self, closure: Callable[[], Any]) -> Any:
         found = closure()
@@ -271,6 +276,8 @@ class Diverging(LoopMethod):
     def _between(
         self, clean: Tensor, other: Tensor, kind: str = "symmetric-kl", detach_targets: bool = True
     ) -> Tensor:
+        if self.multi_label:
+            return label_divergence(clean, other, kind, detach_targets).sum()
         if clean.size(-1) == 1:
             return squared_difference(clean, other, kind, detach_targets).sum()
         p, q = (torch.log_softmax(one, dim=-1, dtype=torch.float32) for one in (clean, other))

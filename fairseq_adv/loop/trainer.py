@@ -74,7 +74,10 @@ class _Attached:
                 loss = kept.loss * share
                 if not isinstance(method, Diverging):
                     return loss
-                return loss, _logits(trainer, kept.output, inputs)
+                logits = _logits(trainer, kept.output, inputs)
+                # transformers sets it in the first forward pass, by the labels
+                method.multi_label |= _problem_type(trainer) == "multi_label_classification"
+                return loss, logits
 
             method.backward = lambda loss: kept.backward(loss / share, **kept.options)
             loss = method(closure, attention_mask=inputs.get("attention_mask")) / share
@@ -157,16 +160,19 @@ def _losses_kept(accelerator: Any, model: nn.Module) -> Iterator[SimpleNamespace
         accelerator.backward = kept.backward
 
 
+def _problem_type(trainer: Any) -> Any:
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    return getattr(getattr(model, "config", None), "problem_type", None)
+
+
 def _logits(trainer: Any, output: Any, inputs: dict[str, Any]) -> Tensor:
     """The predictions, (…, classes): of tokens, those that have a label."""
     logits = output.get("logits") if isinstance(output, dict) else None
     model = trainer.accelerator.unwrap_model(trainer.model)
-    problem = getattr(getattr(model, "config", None), "problem_type", None)
-    many = "multi_label_classification", "regression"
-    if not isinstance(logits, Tensor) or (problem in many and logits.size(-1) > 1):
+    if not isinstance(logits, Tensor) or (_problem_type(trainer) == "regression" and logits.size(-1) > 1):
         raise ValueError(
-            "attach: a method with a divergence needs a model that returns a dict with logits of one label "
-            "for each of them; take FreeLB or PGD, or a loop of your own"
+            "attach: a method with a divergence needs a model that returns a dict with logits of classes or "
+            "labels, or one number for each text; take FreeLB or PGD, or a loop of your own"
         )
     labels = inputs.get(trainer.label_names[0]) if trainer.label_names else None
     if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) and labels is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ContextManager, TypeVar
 
@@ -77,8 +77,8 @@ class Objective(ABC):
         """Log-probabilities in fp32 along the last dimension, -inf for missing columns.
 
         (examples, columns) for classes or choices, (predictions, columns) for tags and masked words,
-        (windows, 2, tokens) for spans. For a regression: its values. For WSC: mean log-probabilities of the
-        query (column 0) and the candidates.
+        (windows, 2, tokens) for spans. For a regression: its values. For several labels: (examples, labels)
+        of each label by itself. For WSC: mean log-probabilities of the query (column 0) and the candidates.
         """
 
     def batch_cache(self, sample: Sample) -> Any:
@@ -185,6 +185,14 @@ class Objective(ABC):
     def groups(self, sample: Sample) -> Groups | None:
         """The rows of the embedded batch that form one example; ``None``: every row is an example."""
         return None
+
+    def set_thresholds(self, thresholds: Mapping[str, float]) -> None:
+        """From now on a label is answered from this probability on, by its name.
+
+        Raises:
+            DataError: a text has one label, or none, which is the default.
+        """
+        raise DataError(f"{type(self.task).__name__}: thresholds are for several labels a text")
 
     def classes(self) -> int:
         """The number of classes, at least 2.

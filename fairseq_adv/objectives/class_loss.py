@@ -123,7 +123,8 @@ def class_loss_of(cfg: object, names: Sequence[str], count: Callable[[], Sequenc
         return None
     if not names:
         option = "--label-smoothing" if text is None else "--class-weights"
-        raise DataError(f"{option}: this task has no classes, but numbers, choices or words. Leave it out")
+        others = "several labels a text, numbers, choices or words"
+        raise DataError(f"{option}: this task has no classes, but {others}. Leave it out")
     if text is None:
         return ClassLoss(None, smoothing)
     weights = read_weights(text, names, count)

@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 DIVERGENCES = ("symmetric-kl", "kl", "js")
@@ -47,6 +48,22 @@ def squared_difference(clean: Tensor, perturbed: Tensor, kind: str, detach_targe
     """
     target = clean.detach() if kind == "kl" and detach_targets else clean
     return (target.view(-1).float() - perturbed.view(-1).float()).square()
+
+
+def label_divergence(clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True) -> Tensor:
+    """:func:`divergence` where any of a row's labels may hold: the mean over the labels, (rows,) fp32.
+
+    Each label has a Bernoulli distribution of its own; in nats.
+
+    Args:
+        clean: (rows, labels) logits.
+        perturbed: the same.
+    """
+    both = [
+        torch.stack([F.logsigmoid(one), F.logsigmoid(-one)], dim=-1)
+        for one in (clean.float(), perturbed.float())
+    ]
+    return divergence(both[0], both[1], kind, detach_targets).mean(dim=-1)
 
 
 def _kl(target: Tensor, other: Tensor) -> Tensor:

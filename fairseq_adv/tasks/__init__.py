@@ -12,6 +12,7 @@ TASKS = (
     "qnli_ranking",
     "scheduled_masked_lm",
     "text_classification",
+    "multi_label",
 )
 for _name in TASKS:
     import_module(f"{__name__}.{_name}")

@@ -32,12 +32,14 @@ class ModelCard:
         what: what it predicts, a sentence; ``{classes}`` stands for the names of the classes.
         use: Python code that uses it, from the name of the exported folder and the data folder.
         pipeline_tag: Hugging Face's name of such models.
+        problem_type: their ``problem_type``; "": transformers finds it.
     """
 
     model: str
     what: str
     use: Callable[[str, Path], str]
     pipeline_tag: str = ""
+    problem_type: str = ""
 
 
 @dataclass(frozen=True)

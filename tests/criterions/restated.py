@@ -16,7 +16,17 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.utils.class_weight import compute_class_weight
-from support import batch, build, gradients, train_args, write_corpus, write_questions, write_task, write_wsc
+from support import (
+    batch,
+    build,
+    gradients,
+    train_args,
+    write_corpus,
+    write_label_sets,
+    write_questions,
+    write_task,
+    write_wsc,
+)
 from token_data import write_spans, write_tags
 from torch import Tensor
 
@@ -24,7 +34,9 @@ from fairseq_adv.perturbation import Perturbation, find_layers
 from fairseq_adv.perturbation.geometry import Groups, row_seeds
 
 AT_TOKENS = ("tagging", "span_qa")
-OBJECTIVES = ("classes", "regression", "windows", "commonsense_qa", "wsc", "masked_lm", *AT_TOKENS)
+OBJECTIVES = (
+    "classes", "regression", "windows", "commonsense_qa", "wsc", "masked_lm", *AT_TOKENS, "multi_label",
+)  # fmt: skip
 HEAD = "sentence_classification_head"
 ROWS = [0, 1, 2, 3, 4]
 DIM = 16
@@ -57,6 +69,7 @@ def write_all(new_folder: Callable[[str], Path]) -> dict[str, Path]:
         "masked_lm": write_corpus(new_folder("corpus")),
         "tagging": write_tags(new_folder("tags")),
         "span_qa": write_spans(new_folder("spans"), impossible=True),
+        "multi_label": write_label_sets(new_folder("labels")),
     }
 
 
@@ -67,7 +80,7 @@ def run_of(folders: dict[str, Path], objective: str, method: str, *words: str) -
         **dict.fromkeys(("classes", "regression"), "sentence_prediction"),
     }
     task = of_texts.get(objective, objective)
-    classes = {"classes": 3, "windows": 3, "regression": 1}.get(objective, 2)
+    classes = {"classes": 3, "windows": 3, "regression": 1, "multi_label": 3}.get(objective, 2)
     if objective == "windows":
         words = (*words, "--long-texts", "windows", "--shorten-method", "truncate", "--max-positions", "5")
     run = build(train_args(folders[objective], None, method, *words, task=task, classes=classes))
@@ -161,7 +174,7 @@ def hf_logits(run: SimpleNamespace, tokens: Tensor, delta: Tensor) -> Tensor:
 
 
 def predictions(run: SimpleNamespace, sample: dict[str, Any], objective: str, delta: Tensor) -> list[Tensor]:
-    """The logits of each prediction, one by one; a regression's number."""
+    """The logits of each prediction, one by one; a regression's number; of each label those of no and yes."""
     tokens = sample["net_input"]["src_tokens"]
     if objective in AT_TOKENS:
         return _token_predictions(run, sample, _token_scores(run, tokens, delta))
@@ -179,6 +192,8 @@ def predictions(run: SimpleNamespace, sample: dict[str, Any], objective: str, de
         return [scores.view(-1)[rows] for rows in examples_of(sample)]
     if objective == "windows":
         return [scores[rows].mean(0) for rows in examples_of(sample)]
+    if objective == "multi_label":
+        return [torch.stack([0 * logit, logit]) for logit in scores.flatten()]
     return list(scores)
 
 
@@ -244,8 +259,8 @@ def class_options(run: SimpleNamespace) -> dict[str, Any]:
 
 
 def weight_of(objective: str) -> float:
-    """Of begin and end of a span the mean counts."""
-    return 0.5 if objective == "span_qa" else 1.0
+    """Of begin and end of a span, and of the labels of a text, the mean counts."""
+    return {"span_qa": 1 / 2, "multi_label": 1 / 3}.get(objective, 1.0)
 
 
 def _targets(sample: dict[str, Any], objective: str) -> list[int]:

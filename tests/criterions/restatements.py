@@ -204,7 +204,7 @@ class Restated:
     def smart(self) -> Any:
         average = SimpleNamespace(**{**vars(self.run), "model": self.run.trainer.ema.get_model()})
         target = self.computed(lambda d: predictions(average, self.sample, self.objective, d))(self.zero)
-        near = references.total_divergence(
+        near = weight_of(self.objective) * references.total_divergence(
             [p.detach() for p in target], self.predictions(self.zero), "symmetric-kl", False
         )
         self.logged["smart_proximal"] = near

@@ -48,10 +48,11 @@ CASES: list[tuple[str, list[str], tuple[str, ...]]] = [
     ("infobert", [*options(), *BOUNDS], ("classes", "regression", "commonsense_qa")),
     ("alum_vat", vat_options(), OBJECTIVES),
     *(("alum_vat", vat_options(projection), CHOICES) for projection in ("clamp", "unit", "l2")),
-    *(("alum_vat", vat_options(kind=kind), ("classes", "regression", "span_qa")) for kind in ("kl", "js")),
+    *(("alum_vat", vat_options(kind=kind), ("classes", "regression", "span_qa", "multi_label"))
+      for kind in ("kl", "js")),
     ("sift", vat_options(), OBJECTIVES),
     ("sift", vat_options("l2"), ("masked_lm",)),
-    ("smart", [*vat_options(), "--store-ema", "--smart-mu", "2.5"], ("classes", "masked_lm")),
+    ("smart", [*vat_options(), "--store-ema", "--smart-mu", "2.5"], ("classes", "masked_lm", "multi_label")),
     ("noise", ["--noise-size", "0.6"], OBJECTIVES),
     ("noise", ["--noise-size", "0.6", "--noise-kind", "normal"], CHOICES),
     ("r3f", ["--r3f-epsilon", "0.2", "--r3f-lambda", "3"], OBJECTIVES),
@@ -94,6 +95,8 @@ def test_the_gradient_is_that_of_the_restated_algorithm(
     ours = restated.ours()
     # At clean text the gradients of a question's choices nearly cancel.
     tolerance = 2e-4 if method in ("awp", "sam") and objective == "commonsense_qa" else 2e-5
+    if objective == "multi_label" and method not in ("awp", "sam"):
+        tolerance = 1e-6
     assert (ours - expected).norm() <= tolerance * expected.norm() + 5e-6 and expected.norm() > 1e-3
     for name, value in restated.logged.items():
         assert float(log[name]) == pytest.approx(float(value.detach()), rel=1e-4), name

@@ -10,7 +10,10 @@ import torch
 from criterions.restated import OBJECTIVES, run_of, write_all
 from support import batch, validate
 
-SCORES = {"accuracy", "mcc", "f1", "acc_and_f1", "em", "precision", "pearson", "spearman", "f1_Gene"}
+SCORES = {
+    "accuracy", "mcc", "f1", "acc_and_f1", "em", "precision", "pearson", "spearman", "f1_Gene", "micro_f1",
+    "map",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Optional
 
@@ -15,8 +16,9 @@ from fairseq_adv.data.classes.nli_files import NliFile, find_files, read_nli
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import LabelledRows, check_classes, joined, refuse_odd_labels
 from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
+from fairseq_adv.data.tables.several_labels import check_label_sets, labels_in
 from fairseq_adv.data.tables.split_files import check_share, held_out
-from fairseq_adv.data.text.labelled_folder import class_dictionary, class_names, write_folder
+from fairseq_adv.data.text.labelled_folder import SEVERAL, class_dictionary, class_names, write_folder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
 
@@ -37,6 +39,9 @@ class PrepareConfig:
         refuse_suspicious: refuse what :func:`fairseq_adv.data.tables.row_checks.check_rows` finds.
         progress: show a progress bar.
         allow_odd_labels: take what :func:`fairseq_adv.data.tables.labelled_rows.refuse_odd_labels` refuses.
+        several: the labels are texts of :func:`fairseq_adv.data.tables.several_labels.joined_labels`, for
+            ``--task multi_label``.
+        label_names: of ``several`` labels, in the order of the model's outputs; empty: those in training.
     """
 
     tokenizer: TokenToIds
@@ -47,6 +52,8 @@ class PrepareConfig:
     refuse_suspicious: bool = False
     progress: bool = True
     allow_odd_labels: bool = False
+    several: bool = False
+    label_names: Sequence[str] = ()
 
 
 def prepare_classification(
@@ -68,18 +75,23 @@ def prepare_classification(
             ``out`` was not made by this function; the labels look like those of a wrong column, suspicious
             rows are to be refused, or there is a split "valid" beside ``valid_share``.
     """
-    if not (config.regression or config.allow_odd_labels):
+    if not (config.regression or config.allow_odd_labels or config.several):
         refuse_odd_labels(splits[0])
     splits, notes = _with_valid(splits, config)
     made_from = {
         "format": FORMAT_VERSION,
-        "kind": "numbers" if config.regression else "classes",
+        "kind": "numbers" if config.regression else SEVERAL if config.several else "classes",
         "tokenizer": config.tokenizer.fingerprint(),
         "rows (sha256)": {split.name: _digest(split) for split in splits},
     }
     result = Prepared(title, out, notes=notes)
     classes = None
-    if not config.regression:
+    if config.several:
+        result.notes += check_label_sets(splits, config.label_names, config.allow_odd_labels)
+        each = [labels_in(text) for text in splits[0].labels]
+        classes = class_dictionary(list(chain(*each)), config.label_names)
+        made_from["labels"] = class_names(classes)
+    elif not config.regression:
         check_classes(splits[0], splits[1:])
         classes = class_dictionary(splits[0].labels)
     rows = [
@@ -92,10 +104,10 @@ def prepare_classification(
         result.reused = True
         return result
     with workspace(out, made_from) as folder:
-        write_folder(folder, splits, classes, config.tokenizer, result, config.progress)
-    if classes is not None:
+        write_folder(folder, splits, classes, config.tokenizer, result, config.progress, config.several)
+    if classes is not None and not config.several:
         result.notes += _unequal(splits[0].labels)
-    result.notes.append(_learned(class_names(classes) if classes else None, splits[0]))
+    result.notes.append(_learned(class_names(classes) if classes else None, splits[0], config.several))
     unlabelled = [split.name for split in splits if not split.labels]
     if unlabelled:
         result.notes.append(f"without labels: {', '.join(unlabelled)}")
@@ -154,7 +166,8 @@ def _with_valid(
         return list(splits), []
     train, *others = splits
     rows = len(train.labels)
-    chosen = held_out(rows, share, config.seed, None if config.regression else train.labels)
+    names = [labels_in(label) if config.several else [label] for label in train.labels]
+    chosen = held_out(rows, share, config.seed, None if config.regression else names)
     kept = sorted(set(range(rows)) - set(chosen))
     note = (
         f"no validation split: held out {len(chosen)} of {rows} training rows (--valid-share "
@@ -163,12 +176,13 @@ def _with_valid(
     return [train.picked("train", kept), train.picked("valid", chosen), *others], [note]
 
 
-def _learned(classes: Optional[list[str]], train: LabelledRows) -> str:
+def _learned(classes: Optional[list[str]], train: LabelledRows, several: bool) -> str:
     if classes is None:
         values = [float(label) for label in train.labels]
         return f"numbers from {min(values):g} to {max(values):g}"
     shown = [name if " " not in name else repr(name) for name in classes[:20]]
-    return f"{len(classes)} classes: {', '.join(shown)}{', …' if len(classes) > 20 else ''}"
+    what = "labels, of which a text may have several or none" if several else "classes"
+    return f"{len(classes)} {what}: {', '.join(shown)}{', …' if len(classes) > 20 else ''}"
 
 
 def _unequal(labels: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Optional
@@ -45,6 +45,8 @@ class Columns:
     texts: tuple[str, ...]  # one column, or two for pairs
     label: str  # the column of the labels
     regression: bool = False  # the labels are numbers to predict, not classes
+    # reads the labels of a row, at its place, otherwise than as one class or number; ``None``: there are none
+    read: Optional[Callable[[dict[str, Any], str], Optional[str]]] = None
 
 
 def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> LabelledRows:
@@ -59,7 +61,7 @@ def read_texts(name: str, rows: Iterable[PlacedRow], columns: Columns) -> Labell
     for where, row in rows:
         for texts, column in zip(inputs, columns.texts):
             texts.append(text_cell(row, column, where))
-        label = _label(row, columns, where)
+        label = _label(row, columns, where) if columns.read is None else columns.read(row, where)
         if label is not None:
             labels.append(label)
         elif columns.label not in row and not name.startswith("test"):
@@ -95,7 +97,7 @@ def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
     label = value.strip()
     if columns.regression:
         return _number(label, where)
-    return _class_name(label, where) if label else None
+    return check_class_name(label, where) if label else None
 
 
 def _number(label: str, where: str) -> str:
@@ -114,7 +116,8 @@ def is_float32(value: float) -> bool:
     return abs(value) <= _LARGEST_FLOAT32
 
 
-def _class_name(label: str, where: str) -> str:
+def check_class_name(label: str, where: str) -> str:
+    """Returns the name. Raises DataError if fairseq can't store it."""
     odd = breaks_a_line(label) or changes_in_omegaconf(label)
     if odd or label in _RESERVED or label.startswith("madeupword") or label.endswith("#fairseq:overwrite"):
         raise DataError(f"{where}: fairseq can't store the class name {label!r:.40}. Rename the class.")

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, Optional, Union
 
@@ -133,24 +134,27 @@ def check_share(share: Optional[float], has_valid: bool) -> float:
     return 0.1 if share is None else share
 
 
-def held_out(rows: int, share: float, seed: int, labels: Optional[Sequence[str]] = None) -> list[int]:
+def held_out(
+    rows: int, share: float, seed: int, labels: Optional[Sequence[Sequence[str]]] = None
+) -> list[int]:
     """The rows to hold out for validation, ascending: those whose number and seed have the smallest SHA-256.
 
     Args:
         share: fraction of the rows, between 0 and 1; at least one is held out.
-        labels: (rows,) the classes: the last row of a class is never held out. ``None``: any row may be.
+        labels: (rows,) the classes of each: the last row of a class is never held out. ``None``: any row may
+            be.
     """
     if not 0 < share < 1:
         raise DataError(f"--valid-share {share}: pass a number between 0 and 1, such as 0.1")
     wanted = max(1, round(share * rows))
-    left = Counter(labels or ())
+    left = Counter(chain.from_iterable(labels or ()))
     chosen: list[int] = []
     for row in sorted(range(rows), key=lambda row: hashlib.sha256(f"{seed}:{row}".encode()).digest()):
         if len(chosen) == wanted:
             break
-        if labels is None or left[labels[row]] > 1:
+        if labels is None or all(left[name] > 1 for name in labels[row]):
             chosen.append(row)
-            left.subtract([labels[row]] if labels else ())
+            left.subtract(labels[row] if labels else ())
     if not chosen or len(chosen) == rows:
         raise DataError(f"{rows} rows are too few to hold some out for validation. Pass a validation file.")
     return sorted(chosen)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -19,11 +20,15 @@ from tqdm import tqdm
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 from fairseq_adv.data.tables.labelled_rows import LabelledRows, is_float32
+from fairseq_adv.data.tables.several_labels import labels_in
 from fairseq_adv.data.text.indexed import check_indexed, parts_of, read_index, write_indexed
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds, load_dictionary
 from fairseq_adv.data.workspace import Prepared
+
+SEVERAL = "labels"
+"""``kind`` in the manifest of a folder whose rows may have several labels, or none."""
 
 _CHUNK_ROWS = 1000
 _NUMBER = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?")
@@ -40,14 +45,16 @@ def write_folder(
     tokenizer: TokenToIds,
     result: Prepared,
     progress: bool,
+    several: bool = False,
 ) -> None:
     """Writes all parts into an empty folder.
 
     Args:
         classes: has every label; ``None``: the labels are numbers, which are written unchanged.
+        several: the labels of a row are :func:`~fairseq_adv.data.tables.several_labels.joined_labels`.
     """
     result.rows.update((split.name, len(split.inputs[0])) for split in splits)
-    _write_labels(folder / "label", splits, classes)
+    _write_labels(folder / "label", splits, classes, several)
     total = sum(len(rows) for split in splits for rows in split.inputs)
     with tqdm(total=total, desc=result.task, unit="text", disable=not progress) as bar:
         for number in range(len(splits[0].inputs)):
@@ -65,7 +72,9 @@ def write_folder(
     save_tokenizer(folder / FOLDER, tokenizer)
 
 
-def _write_labels(folder: Path, splits: Sequence[LabelledRows], classes: Optional[Dictionary]) -> None:
+def _write_labels(
+    folder: Path, splits: Sequence[LabelledRows], classes: Optional[Dictionary], several: bool
+) -> None:
     folder.mkdir()
     if classes is not None:
         classes.save(str(folder / "dict.txt"))
@@ -76,9 +85,11 @@ def _write_labels(folder: Path, splits: Sequence[LabelledRows], classes: Optiona
             text = "".join(label + "\n" for label in split.labels)
             (folder / f"{split.name}.label").write_bytes(text.encode("ascii"))
         else:
-            ids = np.array([[classes.index(label), classes.eos()] for label in split.labels], dtype=np.int64)
-            lengths = np.full(len(ids), 2, dtype=np.int64)
-            write_indexed(folder / split.name, [(ids.reshape(-1), lengths)], len(classes))
+            names = [labels_in(label) if several else [label] for label in split.labels]
+            rows = [[*sorted(map(classes.index, row)), classes.eos()] for row in names]
+            lengths = np.array([len(row) for row in rows], dtype=np.int64)
+            ids = np.array(list(chain(*rows)), dtype=np.int64)
+            write_indexed(folder / split.name, [(ids, lengths)], len(classes))
 
 
 def _encoded(
@@ -105,14 +116,14 @@ def label_dictionary(labels: Sequence[str]) -> Dictionary:
     return dictionary
 
 
-def class_dictionary(labels: Sequence[str]) -> Dictionary:
-    """A dictionary of the classes in :func:`class_order`, without padding.
+def class_dictionary(labels: Sequence[str], names: Sequence[str] = ()) -> Dictionary:
+    """A dictionary of the classes in :func:`class_order`, or in that of their ``names``, without padding.
 
     fairseq splits a line of such a file at the last space, so class names may contain spaces.
     """
     counts = Counter(labels)
     dictionary = Dictionary()
-    for name in class_order(counts):
+    for name in names or class_order(counts):
         dictionary.add_symbol(name, n=counts[name])
     return dictionary
 
@@ -160,12 +171,15 @@ def count_classes(folder: Path, split: str) -> List[int]:
 # ---- checking
 
 
-def check_split(folder: Path, split: str, is_regression: bool, combine: bool = False) -> None:
+def check_split(
+    folder: Path, split: str, is_regression: bool, combine: bool = False, several: bool = False
+) -> None:
     """Checks a split, with or without labels, as every command does when it opens one.
 
     Args:
         folder: with ``input0``, optionally ``input1``, and ``label``.
         combine: check ``SPLIT1``, ``SPLIT2``, … too, which fairseq adds to a training split.
+        several: a row may have several labels, or none.
 
     Raises:
         DataError: a file is missing or damaged, the files don't belong together, or a row is not one that
@@ -181,19 +195,23 @@ def check_split(folder: Path, split: str, is_regression: bool, combine: bool = F
         }
         labels = _labels_of(folder, index.stem, is_regression)
         if labels.is_file():
-            rows[labels] = _check_numbers(labels) if classes is None else _check_classes(labels, classes)
+            rows[labels] = (
+                _check_numbers(labels) if classes is None else _check_classes(labels, classes, several)
+            )
         for file, count in rows.items():
             if count != rows[index]:
                 raise DataError(f"{file}: has {count} rows, but {index} has {rows[index]}. {_AGAIN}")
 
 
-def _check_classes(index: Path, classes: Dictionary) -> int:
-    """The number of rows of an index of labels, each a class and ``</s>``."""
+def _check_classes(index: Path, classes: Dictionary, several: bool = False) -> int:
+    """The number of rows of an index of labels, each a class and ``</s>``; or several, ascending, or none."""
     head = read_index(index, _AGAIN)
     head.check_rows(_AGAIN)
     lengths, first = head.lengths(), classes.nspecial
     is_odd = np.asarray(lengths != 2)
-    if not is_odd.any():
+    if several:
+        is_odd = _odd_sets(head.ids(), lengths, first + len(class_names(classes)), classes)
+    elif not is_odd.any():
         labels, ends = head.ids().reshape(-1, 2).T
         is_odd = (labels < first) | (labels >= first + len(class_names(classes))) | (ends != classes.eos())
     if is_odd.any():
@@ -201,11 +219,23 @@ def _check_classes(index: Path, classes: Dictionary) -> int:
         start = int(lengths[:row].sum(dtype=np.int64))
         ids = head.ids()[start : start + lengths[row]][:4].tolist()
         label = " ".join(str(classes[one]) if one < len(classes) else str(one) for one in ids)
+        wanted = "different labels of dict.txt, in its order," if several else "a class of dict.txt"
         raise DataError(
-            f"{index.with_suffix('.bin')}: the label of row {row + 1} is {label!r}, not a class of dict.txt "
-            f"and </s>. {_AGAIN}"
+            f"{index.with_suffix('.bin')}: the label of row {row + 1} is {label!r}, not {wanted} and </s>. "
+            f"{_AGAIN}"
         )
     return head.rows
+
+
+def _odd_sets(ids: Ids, lengths: Any, end: int, classes: Dictionary) -> Any:
+    """(rows,) bool: whether a row is other than ascending ids of labels, below ``end``, and one ``</s>``."""
+    owner, last = np.repeat(np.arange(len(lengths)), lengths), np.cumsum(lengths) - 1
+    is_last = np.zeros(len(ids), dtype=bool)
+    is_last[last[lengths > 0]] = True
+    is_label = (ids >= classes.nspecial) & (ids < end)
+    is_label[1:] &= (ids[1:] > ids[:-1]) | is_last[:-1]
+    good = np.where(is_last, ids == classes.eos(), is_label)
+    return (np.bincount(owner, ~good, len(lengths)) > 0) | (lengths == 0)
 
 
 def check_labels(folder: Path, splits: Iterable[str], is_regression: bool) -> None:

@@ -11,10 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.several_labels import joined_labels, labels_in
 from fairseq_adv.data.tables.table_text import table_text
-from fairseq_adv.evaluation.class_report import ClassReport, class_report
+from fairseq_adv.evaluation.class_report import Report, class_report
+from fairseq_adv.evaluation.label_report import label_report
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, join
 from fairseq_adv.objectives import scores as metrics
+from fairseq_adv.objectives.multi_label import label_scores, least_logits
 
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.predict.predictors import Answers
@@ -28,17 +31,20 @@ class Prediction:
 
     Attributes:
         label: the class, the choice, or the answer's text, with the highest probability; "" for a regression,
-            for tags, and for a question about a context that has no answer.
-        probabilities: of each class or choice, from 0 to 1, in the model's order; of the most probable
+            for tags, and for a question about a context that has no answer; several labels joined by ``|``,
+            ``-`` for none of them.
+        probabilities: of each class, label or choice, from 0 to 1, in the model's order; of the most probable
             answers of a question about a context; empty for a regression and for tags.
         value: the number that a regression predicts; otherwise ``None``.
         tags: of each word, in IOB2; empty for other kinds.
+        labels: those that hold, of a model that gives a text several or none; otherwise ``None``.
     """
 
     label: str
     probabilities: dict[str, float]
     value: float | None = None
     tags: tuple[str, ...] = ()
+    labels: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -64,15 +70,19 @@ class Decisions:
         scores = self.scores
         if scores.kind == "values":
             return [Prediction("", {}, float(value)) for value in scores.log_probs[:, 0]]
-        shares = scores.shares().tolist()
+        shares, several = scores.shares().tolist(), scores.kind == "labels"
         return [
-            Prediction(answer, {name: share for name, share in zip(names, row) if name})
+            Prediction(
+                answer,
+                {name: share for name, share in zip(names, row) if name},
+                labels=tuple(labels_in(answer)) if several else None,
+            )
             for answer, names, row in zip(self.answers, scores.labels_of_rows.tolist(), shares)
         ]
 
     def files(self, file: Path) -> dict[Path, str]:
-        """A TSV: index, the columns kept, prediction, and the probability of each class or choice, but of no
-        regression."""
+        """A TSV: index, the columns kept, prediction, and the probability of each class, label or choice, but
+        of no regression."""
         scores = self.scores
         head, first = ["index", *self.kept, "prediction"], scores.labels[0].tolist()
         names = list(zip(scores.ids.tolist(), *self.kept.values()))
@@ -95,11 +105,34 @@ class Decisions:
     def measured(self, task: str) -> dict[str, float]:
         """The scores x 100 of a value of ``--task``, if right answers are known."""
         gold = self.scores.gold.tolist() if self.gold is None else self.gold
+        if (sets := self._sets()) is not None:
+            rows, right, _ = sets
+            least = least_logits(self.scores.labels[0].tolist(), self.scores.thresholds)
+            return {
+                **measure("", self.answers, gold, self.tied),
+                **label_scores(self.scores.raw[rows], right, least),
+            }
         scale = "STS-B" if self.scores.kind == "values" else task
         return measure(scale, self.answers, gold, self.tied & (self.scores.kind == "choices"))
 
-    def report(self) -> ClassReport | None:
+    def _sets(self) -> tuple[list[int], BoolArray, BoolArray] | None:
+        """Of several labels: the rows whose right ones are known, these, and the answers, (rows, labels);
+        ``None`` if there are none."""
+        gold = self.scores.gold.tolist() if self.gold is None else self.gold
+        rows = [row for row, right in enumerate(gold) if right]
+        if self.scores.kind != "labels" or not rows:
+            return None
+        names = self.scores.labels[0].tolist()
+        right, found = (
+            np.array([[name in labels_in(of[row]) for name in names] for row in rows])
+            for of in (gold, self.answers)
+        )
+        return rows, right, found
+
+    def report(self) -> Report | None:
         """Of the rows whose right class is known; ``None`` if there are none, or no classes."""
+        if (sets := self._sets()) is not None:
+            return label_report(self.scores.labels[0].tolist(), *sets[1:], self.scores.thresholds)
         if self.scores.kind != "classes":
             return None
         names = self.scores.labels[0].tolist()
@@ -124,6 +157,8 @@ def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:
             raise DataError("--vote: a regression has no majority. Leave it out.")
         values = first.log_probs[:, 0]
         return Decisions(first, [repr(float(value)) for value in values], np.zeros(len(values), dtype=bool))
+    if first.kind == "labels":
+        return _that_hold(ensemble, vote)
     if first.kind == "phrases":
         return _stand_for(ensemble, vote)
     best, tied = best_columns(ensemble.log_probs, first.log_probs, vote)
@@ -152,6 +187,19 @@ def best_columns(
     best = means.argmax(axis=1)
     top = means.max(axis=1, keepdims=True)
     return best.astype(np.int64), (means == top).sum(axis=1) > 1
+
+
+def _that_hold(ensemble: Ensemble, vote: bool) -> Decisions:
+    """Those of several labels whose probability is .5 or more, or their threshold.
+
+    The mean of the log-probabilities of both answers, normalised, is that of the logits.
+    """
+    first = ensemble.first
+    names = first.labels[0].tolist()
+    hold: BoolArray = first.raw >= least_logits(names, first.thresholds)
+    hold = majority(list(ensemble.raw >= 0), hold) if vote else hold
+    answers = [joined_labels(name for name, one in zip(names, row) if one) for row in hold.tolist()]
+    return Decisions(first, answers, np.zeros(len(answers), dtype=bool))
 
 
 def _stand_for(ensemble: Ensemble, vote: bool) -> Decisions:

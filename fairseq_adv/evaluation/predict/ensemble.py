@@ -15,19 +15,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from fairseq.data import FairseqDataset
+from scipy import special
 
 from fairseq_adv.data.checked_json import parsed
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, breaks_a_line
-from fairseq_adv.data.temperature import TEMPERATURE
+from fairseq_adv.data.temperature import TEMPERATURE, THRESHOLDS
 from fairseq_adv.evaluation.class_report import softmax
 from fairseq_adv.evaluation.trained import Trained
 
 FloatArray = npt.NDArray[np.float32]
 StringArray = npt.NDArray[np.str_]
 
-# The meaning of a row's columns: labels, a number (regression), choices, or the query and its rivals.
-KINDS = ("classes", "values", "choices", "phrases")
+# The meaning of a row's columns: classes, a number (regression), choices, the query and its rivals, or labels
+# of which any may hold.
+KINDS = ("classes", "values", "choices", "phrases", "labels")
 _ARRAYS = ("ids", "labels", "log_probs", "raw", "gold")
 # What ``made_from`` may have of the rows before they were tokenised, so that members with different
 # tokenizers can be compared: the manifest of prepared data tells.
@@ -52,6 +54,9 @@ class Scores:
     made_from: Mapping[str, Any] = field(default_factory=dict)  # the checkpoint, the data and the precision
     name: str = "scores"  # of the checkpoint or file, for messages
     temperature: float = 1.0  # of the model; it changes none of the above, but :meth:`shares`
+    thresholds: Mapping[str, float] = field(
+        default_factory=dict
+    )  # of the labels that have one, if any may hold
 
     def __post_init__(self) -> None:
         if fault := self._fault():
@@ -85,6 +90,8 @@ class Scores:
 
     def shares(self) -> FloatArray:
         """(n, C) fp32 probabilities at the model's temperature."""
+        if self.kind == "labels":
+            return special.expit(self.raw)  # type: ignore[no-any-return]
         return softmax(self.log_probs / np.float32(self.temperature)).astype(np.float32)
 
     @property
@@ -101,6 +108,7 @@ class Scores:
             "split": self.split,
             "made_from": dict(self.made_from),
             "temperature": self.temperature,
+            "thresholds": dict(self.thresholds),
         }
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         with atomic_open(path) as file:
@@ -117,8 +125,8 @@ class Scores:
                 about = parsed(str(file["about"]))
                 arrays = {name: file[name] for name in _ARRAYS}
             kind, task, split, temperature = (about[key] for key in ("kind", "task", "split", "temperature"))
-            made_from = dict(about["made_from"])
-            if about["format"] != _FORMAT or not TEMPERATURE[1](temperature):
+            made_from, thresholds = dict(about["made_from"]), about.get("thresholds", {})
+            if about["format"] != _FORMAT or not (TEMPERATURE[1](temperature) and THRESHOLDS[1](thresholds)):
                 raise ValueError(f"format {about['format']}, temperature {temperature}")
         except (
             ValueError, KeyError, TypeError, OSError, EOFError, MemoryError, zlib.error,
@@ -128,8 +136,9 @@ class Scores:
                 f"{path}: not a file of scores ({error}). Pass an .npz written by fairseq-adv predict."
             ) from error
         return Scores(
-            kind, task, split, **arrays, made_from=made_from, name=str(path), temperature=float(temperature)
-        )
+            kind, task, split, **arrays, made_from=made_from, name=str(path), temperature=float(temperature),
+            thresholds=thresholds,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -194,6 +203,7 @@ def join(members: Sequence[Scores]) -> Ensemble:
         raw=raw.astype(np.float64).mean(axis=0).astype(np.float32),
         gold=gold,
         temperature=1.0 if len(members) > 1 else first.temperature,  # they are those of single models
+        thresholds={} if len(members) > 1 else first.thresholds,
     )
     return Ensemble(means, log_probs, raw)
 

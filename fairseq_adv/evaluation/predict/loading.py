@@ -16,7 +16,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.temperature import read_temperature
+from fairseq_adv.data.temperature import read_temperature, read_thresholds
 from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.data.tokenizers.saved_tokenizer import (
     check_same_words,
@@ -84,7 +84,7 @@ def load(
         state = read_checkpoint(path)
         predictor = predictor_for_rows(path, state["cfg"], None if data is None else str(data), how)
         trained = load_model(path, state, predictor.task, how)
-        members.append(Member(predictor, trained, read_temperature(path)))
+        members.append(Member(predictor, trained, read_temperature(path), read_thresholds(path)))
     names = {member.predictor.name: member.trained.path for member in reversed(members)}
     if len(names) > 1:
         raise DataError(

@@ -11,7 +11,7 @@ from typing import Any
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, sha256_of
-from fairseq_adv.data.temperature import read_temperature
+from fairseq_adv.data.temperature import read_temperature, read_thresholds
 from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask, prediction_task
@@ -98,18 +98,18 @@ def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
     if how.half == "bf16":
         made_from["precision"] = how.half
     made_from.update(examples.texts)
-    temperature = read_temperature(path)
+    calibrated: dict[str, Any] = {"temperature": read_temperature(path), "thresholds": read_thresholds(path)}
     file = request.out / "scores" / f"{task.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
     if file.is_file():
         scores = Scores.load(file)
         if scores.made_from == made_from:
             logger.info("%s: scores already in %s", path, file)
-            if scores.temperature != temperature:
-                scores = replace(scores, temperature=temperature)
+            if any(getattr(scores, name) != value for name, value in calibrated.items()):
+                scores = replace(scores, **calibrated)
                 scores.save(file)
             return scores
     scores = examples.decode(load_model(path, state, predictor.task, how, predictor.labels), True)
-    scores = replace(scores, task=task.name, split=split, made_from=made_from, temperature=temperature)
+    scores = replace(scores, task=task.name, split=split, made_from=made_from, **calibrated)
     scores.save(file)
     return scores
 

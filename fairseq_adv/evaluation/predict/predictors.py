@@ -43,6 +43,8 @@ class InputFile:
     encoding: str = "utf-8"  # of a csv, tsv or text file
     label: str | None = None  # the column of the right answers, for a report; of tags, its number from 1
     keep: tuple[str, ...] = ()  # columns, or keys, to write beside the answers
+    more_labels: tuple[str, ...] = ()  # further columns of right answers, where a text has several labels
+    label_separator: str | None = None  # between several labels in one column; ``None``: it has 0 and 1
 
 
 def only_a_path(file: InputFile, takes: str, *read: str) -> None:
@@ -88,6 +90,9 @@ class Predictor(Protocol):
 
     def table(self, file: InputFile) -> Iterable[PlacedRow]:
         """The rows of a file with all their columns. Only for classes, numbers and choices."""
+
+    def gold(self, file: InputFile) -> list[str]:
+        """The right answers in a file, in the form of :class:`Decisions`' answers. Only for texts."""
 
     def rows(self, values: Sequence[Any]) -> Any:
         """The rows of a program, checked."""

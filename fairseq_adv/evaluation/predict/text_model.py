@@ -7,10 +7,8 @@ from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple, TextIO, Union
 
 from fairseq_adv.data.choices.questions import Question
-from fairseq_adv.data.class_rows import same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import max_line, too_long
-from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.decisions import Decisions, Prediction, combine
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
@@ -33,15 +31,17 @@ class Member(NamedTuple):
     predictor: Predictor
     trained: Trained
     temperature: float = 1.0
+    thresholds: Mapping[str, float] = {}
 
 
 class TextModel:
     """One model or an ensemble of several; :func:`fairseq_adv.evaluation.predict.loading.load` makes it.
 
     Attributes:
-        kind: ``classes (A, B, …)``, ``a number``, ``choices``, ``tags`` or ``spans``.
+        kind: ``classes (A, B, …)``, ``labels (A, B, …)``, ``a number``, ``choices``, ``tags`` or ``spans``.
         labels: the classes in the first model's order; empty for the other kinds.
         takes_questions: whether it answers questions with choices.
+        several: whether any of the labels may hold.
     """
 
     def __init__(self, members: Sequence[Member]) -> None:
@@ -49,6 +49,7 @@ class TextModel:
         first = members[0].predictor
         self.kind, self.takes, self.labels = first.name, first.takes, list(first.labels)
         self.takes_questions = self.kind == "choices"
+        self.several = getattr(first, "several", False)
 
     def predict(self, texts: Iterable[Row], batch_size: int | None = None) -> list[Prediction]:
         """Predicts on rows in mini-batches of similar length.
@@ -104,8 +105,8 @@ class TextModel:
         rows = predictor.read(file)
         kept = read_columns(predictor.table(file), file.keep) if file.keep else {}
         # Tags are read with the words.
-        is_read = file.label is None or predictor.name == "tags"
-        gold = None if is_read else _labels(predictor, file, str(file.label))
+        is_read = not file.label or predictor.name == "tags"
+        gold = None if is_read else predictor.gold(file)
         answers = combine(self._decoded(rows, None, progress))
         return replace(answers, kept=kept, gold=gold) if isinstance(answers, Decisions) else answers
 
@@ -119,11 +120,12 @@ class TextModel:
     def _decoded(self, rows: Any, how: InferenceConfig | None = None, progress: bool = False) -> list[Any]:
         """What each member says of the rows."""
         found = []
-        for predictor, trained, temperature in self._members:
+        for predictor, trained, temperature, thresholds in self._members:
             as_asked = trained if how is None else replace(trained, how=how)
             decoded = predictor.examples(rows).decode(as_asked, progress)
             is_scores = isinstance(decoded, Scores)
-            found.append(replace(decoded, temperature=temperature) if is_scores else decoded)
+            calibrated = {"temperature": temperature, "thresholds": thresholds}
+            found.append(replace(decoded, **calibrated) if is_scores else decoded)
         return found
 
 
@@ -134,21 +136,9 @@ def _with_texts(found: Prediction, question: Question) -> Prediction:
     return replace(found, label=texts[found.label], probabilities=shares)
 
 
-def _labels(predictor: Predictor, file: InputFile, column: str) -> list[str]:
-    """The right answers in a file, as the model's classes are written."""
-    read = read_texts("the labels", predictor.table(file), Columns((), column, not predictor.labels))
-    for label, where in zip(read.labels, read.where):
-        if predictor.labels and same_class(label, predictor.labels) is None:
-            classes = ", ".join(predictor.labels)
-            raise DataError(
-                f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}). Correct it, or "
-                "leave --label out."
-            )
-    return [same_class(label, predictor.labels) or label for label in read.labels]
-
-
 def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
-    """Writes a line for each line of a stream: label and probability, or the number of a regression.
+    """Writes a line for each line of a stream: label and probability, or the number of a regression; for
+    several labels those that hold, and the probabilities of all.
 
     Lines that have arrived are answered together, without waiting for more.
 
@@ -173,7 +163,10 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
             except UnicodeDecodeError as error:
                 raise DataError(f"{where}: not UTF-8. Convert the text to UTF-8") from error
         for found in model.predict(rows):  # type: ignore[arg-type]
-            if found.value is None:
+            if found.labels is not None:
+                shares = ", ".join(f"{name} {share:.4f}" for name, share in found.probabilities.items())
+                print(f"{found.label}\t{shares}", file=sink)
+            elif found.value is None:
                 print(f"{found.label}\t{found.probabilities[found.label]:.4f}", file=sink)
             else:
                 print(f"{found.value:.6f}", file=sink)

@@ -23,10 +23,12 @@ from fairseq.data import (
 )
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
+from fairseq_adv.data.class_rows import same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of, some_rows
+from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.table_files import PlacedRow, find_separator, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_split, class_names
 from fairseq_adv.data.text.long_texts import HEAD, read_long, told
@@ -56,13 +58,15 @@ class TextPredictor:
     """
 
     takes = "texts"
+    kind = "classes"  # of the scores, if there are labels
+    several = False  # whether a text may have several labels
 
     def __init__(
         self, path: Path, task: SentencePredictionTask, labels: list[str], tokenizer: TokenToIds | None = None
     ) -> None:
         self.path, self.task, self.tokenizer = path, task, tokenizer
         self.labels: Sequence[str] = labels
-        self.name = f"classes ({', '.join(sorted(labels))})" if labels else "a number"
+        self.name = f"{self.kind} ({', '.join(sorted(labels))})" if labels else "a number"
         data = Path(str(task.cfg.data))
         self.width = (2 if (data / "input1").is_dir() else 1) if (data / "input0").is_dir() else None
         self._has_told = False
@@ -82,13 +86,13 @@ class TextPredictor:
                 f"{data}: the model predicts {ours}, but {task.name} has {theirs}. Choose another checkpoint "
                 f"or pass the folder of {task.name}."
             )
-        check_split(data, split, regression)
+        check_split(data, split, regression, several=self.several)
         self.task.load_dataset(split)
         dataset = self.task.dataset(split)
         inputs = [p for name in ("input0", "input1") for p in sorted((data / name).glob(f"{split}.*"))]
         files = [data / "input0" / "dict.txt", *inputs, *sorted((data / "label").glob(f"{split}.*"))]
         digest = digest_of([[str(p.relative_to(data)), sha256_of(p)] for p in files])
-        gold = _gold_labels(dataset, labels, data / "label", split)
+        gold = self._gold_of_split(dataset, labels, data / "label", split)
         scored = self._scored(dataset, labels, gold, digest_of([digest, labels]))
         return replace(scored, texts=_texts_of(data, split))
 
@@ -109,10 +113,26 @@ class TextPredictor:
     def table(file: InputFile) -> Iterable[PlacedRow]:
         """The rows with all their columns."""
         if not _has_lines(file):
-            columns = [name for name in (file.text, file.text_pair, file.label) if name is not None]
+            columns = _columns_of(file)
             return read_table(file.path, file.header, file.encoding, columns)
         rows = enumerate(_read_txt(file.path, file.encoding), start=1)
         return ((f"{file.path}:{line}", dict(zip(("text", "text_pair"), row))) for line, row in rows)
+
+    def gold(self, file: InputFile) -> list[str]:
+        """The right answers in a file, as the model's classes are written, or numbers."""
+        if file.more_labels or file.label_separator:
+            raise DataError(
+                f"{self.path}: a text has one label: pass one column as --label, without --label-separator"
+            )
+        read = read_texts("the labels", self.table(file), Columns((), str(file.label), not self.labels))
+        for label, where in zip(read.labels, read.where):
+            if self.labels and same_class(label, self.labels) is None:
+                classes = ", ".join(self.labels)
+                raise DataError(
+                    f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}). Correct it, "
+                    "or leave --label out."
+                )
+        return [same_class(label, self.labels) or label for label in read.labels]
 
     def rows(self, values: Sequence[Any]) -> list[Texts]:
         """The texts of a program, or pairs as (first, second)."""
@@ -153,11 +173,27 @@ class TextPredictor:
         dataset = read_long(_dataset(whole, self.task, limit), how)
         return self._scored(dataset, self.labels, np.full(len(rows), "", dtype="<U1"))
 
+    def _gold_of_split(
+        self, dataset: FairseqDataset, labels: Sequence[str], folder: Path, split: str
+    ) -> StringArray:
+        """(n,) the right answers of a prepared split, "" if it has none."""
+        if not labels and (folder / f"{split}.label").is_file():
+            lines = (folder / f"{split}.label").read_text(encoding="utf-8").splitlines()
+            return np.array([line.strip() for line in lines])
+        if labels and (folder / f"{split}.idx").is_file():  # then fairseq's data set has targets
+            return np.array([self.named(dataset[i]["target"], labels) for i in range(len(dataset))])
+        return np.full(len(dataset), "", dtype="<U1")
+
+    @staticmethod
+    def named(target: torch.Tensor, labels: Sequence[str]) -> str:
+        """A row's target as an answer."""
+        return labels[int(target)]
+
     def _scored(
         self, dataset: FairseqDataset, labels: Sequence[str], gold: StringArray, digest: str = ""
     ) -> ScoredRows:
         ids = np.array([str(number) for number in range(len(dataset))])
-        kind = "classes" if labels else "values"
+        kind = self.kind if labels else "values"
         return ScoredRows(dataset, kind, ids, np.array([[*labels] or ["value"]]), gold, digest)
 
 
@@ -186,12 +222,17 @@ def split_at_tab(line: str, where: str) -> Texts:
     return parts
 
 
+def _columns_of(file: InputFile) -> list[str]:
+    named = (file.text, file.text_pair, file.label, *file.more_labels)
+    return [name for name in named if name is not None]
+
+
 def _has_lines(file: InputFile) -> bool:
     """Whether it is a .txt with a text on each line. Raises DataError if it has no cells, but should have."""
     name = file.path.name.lower()
     if not name.endswith((".txt", ".txt.gz")):
         return False
-    columns = [column for column in (file.text, file.text_pair, file.label) if column is not None]
+    columns = _columns_of(file)
     if not columns:
         return True
     if not find_separator(file.path, file.encoding, ".txt", columns if file.header else None):
@@ -237,13 +278,3 @@ def _texts_of(data: Path, split: str) -> dict[str, str]:
         if isinstance(hashes, dict) and part in hashes:
             found[name] = str(hashes[part])
     return found
-
-
-def _gold_labels(dataset: FairseqDataset, labels: Sequence[str], folder: Path, split: str) -> StringArray:
-    """(n,) the right answers of a prepared split, "" if it has none."""
-    if not labels and (folder / f"{split}.label").is_file():
-        lines = (folder / f"{split}.label").read_text(encoding="utf-8").splitlines()
-        return np.array([line.strip() for line in lines])
-    if labels and (folder / f"{split}.idx").is_file():  # then fairseq's data set has targets
-        return np.array([labels[int(dataset[i]["target"])] for i in range(len(dataset))])
-    return np.full(len(dataset), "", dtype="<U1")

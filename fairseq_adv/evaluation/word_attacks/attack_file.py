@@ -23,6 +23,7 @@ from fairseq_adv.data.checked_json import (
 )
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
+from fairseq_adv.data.temperature import read_thresholds
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.evaluation.attack_settings import Settings
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -119,6 +120,7 @@ def _made_from(request: Request) -> dict[str, Any]:
         "settings": request.settings.as_json(),
         "resources": {name: _digest(path) for name, path in named.items() if path is not None},
         "fp16": request.how.fp16,
+        **({"thresholds": found} if (found := read_thresholds(request.checkpoint)) else {}),
         **({} if request.how.precision == "fp32" else {"precision": request.how.precision}),
     }
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import special
 
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import Question
@@ -18,10 +19,13 @@ from fairseq_adv.data.choices.ranking_dataset import TooLong
 from fairseq_adv.data.class_rows import same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
+from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
 from fairseq_adv.data.tables.table_files import read_table
+from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.text_model import TextModel
 from fairseq_adv.evaluation.word_attacks.search import Example, Texts
 from fairseq_adv.evaluation.word_attacks.word_text import WordText
+from fairseq_adv.objectives.multi_label import least_logits
 
 _NAMES = {1: ["text"], 2: ["first text", "second text"]}
 Row = Callable[[Texts], Any]
@@ -39,6 +43,8 @@ class AttackedFile:
             or the choices. ``None``: the second text of a pair, as in TextFooler; the question.
         examples: how many to attack, from the first; ``None``: all.
         label_map: the model's class for each of the file's labels.
+        more_labels: further columns of 0 and 1, for several labels a text.
+        label_separator: or what separates them in one column.
     """
 
     path: Path
@@ -50,6 +56,8 @@ class AttackedFile:
     side: str | None = None
     examples: int | None = None
     label_map: Mapping[str, str] = field(default_factory=dict)
+    more_labels: tuple[str, ...] = ()
+    label_separator: str | None = None
 
 
 class Attacked(NamedTuple):
@@ -59,6 +67,7 @@ class Attacked(NamedTuple):
     row: Row  # builds the model's input from its texts
     answers: Sequence[str]  # the names of the model's answers
     names: Sequence[str]  # names of its texts, for readers
+    labels: Collection[str] = ()  # the right ones, of several labels a text
 
 
 class Victim:
@@ -88,7 +97,19 @@ class Victim:
         if self._model.takes_questions:
             rows = [replace(row, id=str(number)) for number, row in enumerate(rows)]
         found = self._model.scores(rows)
+        if self._model.several and found is not None:
+            return self._all_right([name for name, _ in questions], found.first)
         return [] if found is None else list(np.exp(found.first.log_probs.astype(np.float64)))
+
+    def _all_right(self, names: Sequence[str], scores: Scores) -> list[npt.NDArray[np.float64]]:
+        """(2,) each: the probability of the answer to the label that is least sure to be right, and the rest.
+        All are right if it is above .5; thresholds count as .5.
+        """
+        labels = scores.labels[0].tolist()
+        wanted = np.array([[name in self._attacked[one].labels for name in labels] for one in names])
+        logits = scores.raw.astype(np.float64) - least_logits(labels, scores.thresholds)
+        least = special.expit(np.where(wanted, logits, -logits)).min(axis=1)
+        return list(np.stack([least, 1 - least], axis=1))
 
     def _right(self, name: str) -> npt.NDArray[np.float64]:
         one = self._attacked[name]
@@ -105,28 +126,39 @@ def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:
         raise DataError(f"the model predicts {predicts}, not classes; attacks need a model with classes")
     if file.text is None or file.label is None:
         raise DataError(f"{file.path}: --text and --label are missing: pass the columns of both")
-    return _texts(file, file.text, file.label, model.labels)
+    if not model.several and (file.more_labels or file.label_separator is not None):
+        raise DataError("--label: the model gives a text one label. Pass one, without --label-separator")
+    return _texts(file, file.text, file.label, model)
 
 
-def _texts(file: AttackedFile, text: str, label: str, labels: Sequence[str]) -> list[Attacked]:
-    columns = (text,) if file.text_pair is None else (text, file.text_pair)
-    table = read_table(file.path, file.header, file.encoding, (*columns, label))
-    read = read_texts("the attacked texts", table, Columns(columns, label))
+def _texts(file: AttackedFile, text: str, label: str, model: TextModel) -> list[Attacked]:
+    labels, columns = model.labels, (text,) if file.text_pair is None else (text, file.text_pair)
+    every = (label, *file.more_labels)
+    table = read_table(file.path, file.header, file.encoding, (*columns, *every))
+    several = LabelColumns(every, file.label_separator or "") if model.several else None
+    read = read_texts("the attacked texts", table, Columns(columns, label, read=several))
     sides = {"second": [1], "first": [0], "both": [0, 1]} if len(columns) == 2 else {"first": [0]}
     attacked = sides[_side(file, sides)]
     found = []
     for number, (where, name, *texts) in enumerate(
         islice(zip(read.where, read.labels, *read.inputs), file.examples)
     ):
-        answer = file.label_map.get(name, name)
-        if (known := same_class(answer, labels)) is None:
-            raise DataError(
-                f"{where}: label {answer!r:.40} is not one of the model's classes ({', '.join(labels)}). Map "
-                f"it with --label-map {shlex.quote(f'{name}={labels[0]}')}, or leave the row out."
-            )
-        example = Example(str(number), WordText.of(texts, attacked), labels.index(known))
-        found.append(Attacked(example, lambda texts: texts, labels, _NAMES[len(texts)]))
+        known = [_class_of(one, file, labels, where) for one in (labels_in(name) if several else [name])]
+        gold = 0 if several else labels.index(known[0])
+        answers = [joined_labels(known), "other labels"] if several else labels
+        example = Example(str(number), WordText.of(texts, attacked), gold)
+        found.append(Attacked(example, lambda texts: texts, answers, _NAMES[len(texts)], known))
     return found
+
+
+def _class_of(name: str, file: AttackedFile, labels: Sequence[str], where: str) -> str:
+    answer = file.label_map.get(name, name)
+    if (known := same_class(answer, labels)) is None:
+        raise DataError(
+            f"{where}: label {answer!r:.40} is not one of the model's classes ({', '.join(labels)}). Map "
+            f"it with --label-map {shlex.quote(f'{name}={labels[0]}')}, or leave the row out."
+        )
+    return known
 
 
 def _side(file: AttackedFile, known: Collection[str]) -> str:
