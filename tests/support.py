@@ -81,7 +81,7 @@ def write_task(folder: Path, *, train: int = 16, valid: int = 8, classes: int = 
     return folder
 
 
-def write_label_sets(folder: Path, *, train: int = 16, valid: int = 8, labels: int = 3) -> Path:
+def write_label_sets(folder: Path, *, train: int = 16, valid: int = 8, labels: int = 2) -> Path:
     """A multi_label data folder: label k holds where a text has word 2k or 2k + 1."""
     write_task(folder, train=train, valid=valid)
     words, names = Dictionary.load(str(folder / "input0" / "dict.txt")), Dictionary()

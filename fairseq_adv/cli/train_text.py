@@ -67,8 +67,11 @@ def _classes(task: Any) -> str:
     names = getattr(task, "class_names", None)
     if not names:
         return ", a number each" if getattr(task, "regression_target", False) else ""
+    from fairseq_adv.tasks.task_record import TaskRecord, record_named
+
     more = [f"{len(names) - _MOST_CLASSES} more"] if len(names) > _MOST_CLASSES else []
-    return f", {len(names)} classes ({', '.join([*names[:_MOST_CLASSES], *more])})"
+    outputs = (record_named(task._name) or TaskRecord()).outputs
+    return f", {len(names)} {outputs} ({', '.join([*names[:_MOST_CLASSES], *more])})"
 
 
 def _device(trainer: Trainer) -> str:

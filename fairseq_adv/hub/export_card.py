@@ -34,10 +34,14 @@ _LONG = {
     "predict` reads it; the code above reads the first window alone.",
 }
 
+_THRESHOLDS = """A text has the labels whose probability is at least that in `fairseq_adv_thresholds` of
+config.json, fitted on validation rows: {thresholds}. A pipeline only gives probabilities."""
+
 
 def model_card(
-    state: TrainedState, trained: Trained, classes: Sequence[str], folder: str, temperature: float = 1.0
-) -> str:
+    state: TrainedState, trained: Trained, classes: Sequence[str], folder: str, temperature: float = 1.0,
+    thresholds: Mapping[str, float] | None = None,
+) -> str:  # fmt: skip
     """The text of README.md.
 
     Folders and files are named without their paths.
@@ -73,6 +77,7 @@ def model_card(
             + _LONG.get(str(state.task.get("long_texts")), ""),
             "",
             *([] if temperature == 1 else [_CALIBRATED.format(temperature=temperature), ""]),
+            *([_THRESHOLDS.format(thresholds=_shares(thresholds)), ""] if thresholds else []),
             *([] if converted else _report(state)),
             "## Command",
             "",
@@ -82,6 +87,10 @@ def model_card(
             "",
         ]
     )
+
+
+def _shares(thresholds: Mapping[str, float]) -> str:
+    return ", ".join(f"{_word(name)} {share:.3f}" for name, share in thresholds.items())
 
 
 def _card_of(state: TrainedState, trained: Trained) -> ModelCard:

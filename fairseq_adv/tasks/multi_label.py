@@ -87,5 +87,6 @@ describe_task(
             problem_type="multi_label_classification",
         ),
         regression_card=None,
+        outputs="labels",
     ),
 )

@@ -64,6 +64,7 @@ class TaskRecord:
         next_command: what to do after training, from the configuration, the checkpoint and the encoder.
         card: of an exported model; ``None``: it can't be exported.
         regression_card: the same if it predicts numbers.
+        outputs: what the names of its model's outputs are, for messages.
     """
 
     data: str = ""
@@ -81,6 +82,7 @@ class TaskRecord:
     next_command: Callable[[Any, str, str], str] | None = None
     card: ModelCard | None = None
     regression_card: ModelCard | None = None
+    outputs: str = "classes"
 
 
 _RECORDS: dict[type, TaskRecord] = {}

@@ -37,6 +37,7 @@ from support import (
     write_corpus,
     write_encoder,
     write_json_lines,
+    write_label_sets,
     write_questions,
     write_task,
     write_wsc,
@@ -244,6 +245,8 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     assert detect_task(write_questions(tmp_path / "arc")) == "arc_retrieval"
     assert detect_task(write_wsc(tmp_path / "wsc")) == "wsc"
     assert detect_task(write_tags(tmp_path / "tags")) == "tagging"
+    assert detect_task(write_task(tmp_path / "classes")) == "text_classification"
+    assert detect_task(write_label_sets(tmp_path / "labels")) == "multi_label"
     spans = write_spans(tmp_path / "spans")
     (spans / "train.json").rename(spans / "my_questions.json")
     assert detect_task(spans) == "span_qa"  # by its content

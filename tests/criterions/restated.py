@@ -69,7 +69,7 @@ def write_all(new_folder: Callable[[str], Path]) -> dict[str, Path]:
         "masked_lm": write_corpus(new_folder("corpus")),
         "tagging": write_tags(new_folder("tags")),
         "span_qa": write_spans(new_folder("spans"), impossible=True),
-        "multi_label": write_label_sets(new_folder("labels")),
+        "multi_label": write_label_sets(new_folder("labels"), labels=3),
     }
 
 

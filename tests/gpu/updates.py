@@ -17,6 +17,7 @@ from support import (
     build,
     train_args,
     write_corpus,
+    write_label_sets,
     write_questions,
     write_task,
     write_wsc,
@@ -66,6 +67,7 @@ OBJECTIVES = {
     "masked_lm": Kind(write_corpus, 1),
     "tagging": Kind(write_tags, 1),
     "span_qa": Kind(write_spans, 5),  # the texts of the answers
+    "multi_label": Kind(write_label_sets, 1),
 }
 
 

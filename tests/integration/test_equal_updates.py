@@ -18,6 +18,7 @@ from support import (
     train_args,
     weights,
     write_corpus,
+    write_label_sets,
     write_questions,
     write_task,
     write_wsc,
@@ -27,7 +28,7 @@ from token_data import write_spans, write_tags
 CLASSES = "sentence_prediction"
 WRITE = {
     CLASSES: write_task, "commonsense_qa": write_questions, "wsc": write_wsc, "masked_lm": write_corpus,
-    "tagging": write_tags, "span_qa": write_spans,
+    "tagging": write_tags, "span_qa": write_spans, "multi_label": write_label_sets,
 }  # fmt: skip
 # Adam's first updates divide the gradient by its own size: differences of rounding in small entries show as
 # differences of up to lr = 1e-3 in a weight. Plain gradient descent shows them as what they are.
@@ -61,7 +62,7 @@ def assert_close(ours: dict[str, torch.Tensor], expected: dict[str, torch.Tensor
 
 
 # What has a sum or a table of its own over workers; test_torch_ddp.py has every method, in one process each.
-WHOLE = [("tavat", CLASSES), ("alum_vat", "masked_lm")]
+WHOLE = [("tavat", CLASSES), ("alum_vat", "masked_lm"), ("alum_vat", "multi_label")]
 # Each of the others once, and each task.
 PAIRS = list(zip(METHODS, itertools.cycle(WRITE)))
 MORE_WHOLE = [one for one in PAIRS if one[0] in DIVISIBLE and one not in WHOLE]
@@ -111,7 +112,8 @@ def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str,
     ("task", "classes", "keys"),
     [slow(CLASSES, 2, ("accuracy", "mcc", "f1")), (CLASSES, 1, ("pearson", "spearman")),
      slow("tagging", 2, ("f1", "precision_Gene", "recall_Cell", "accuracy")),
-     ("span_qa", 2, ("em", "f1", "best_f1", "f1_answerable"))],
+     ("span_qa", 2, ("em", "f1", "best_f1", "f1_answerable")),
+     ("multi_label", 2, ("micro_f1", "macro_f1", "map", "accuracy"))],
 )  # fmt: skip
 def test_scores_are_the_same_on_two_processes(
     tmp_path: Path, task: str, classes: int, keys: tuple[str, ...]
@@ -134,6 +136,7 @@ RESTARTS: list[tuple[str, int, str, list[str]]] = [("tavat", 2, CLASSES, [])]
 MORE_RESTARTS = [
     *((m, 1 + k % 2, CLASSES, ["--amp"] if k % 3 else []) for k, m in enumerate(METHODS)),
     ("freelb", 1, "arc_retrieval", []), ("alum_vat", 2, "tagging", []), ("freelb", 1, "span_qa", []),
+    ("alum_vat", 1, "multi_label", []),
 ]  # fmt: skip
 
 

@@ -217,8 +217,8 @@ def test_which_predictions_are_compared() -> None:
     assert torch.equal(shifted, logits[[0, 1], [1, 4]])  # which predict the next tokens
     assert torch.equal(_logits_of({"logits": logits[:, 0]}, {}), logits[:, 0])
     refused = (logits, None), ((logits, logits), None), ({"start_logits": logits}, None)
-    for output, problem in (*refused, ({"logits": logits}, "multi_label_classification")):
-        with pytest.raises(ValueError, match="one label"):
+    for output, problem in (*refused, ({"logits": logits}, "regression")):
+        with pytest.raises(ValueError, match="or one number"):
             _logits_of(output, {}, problem=problem)
 
 

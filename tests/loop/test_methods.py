@@ -61,6 +61,7 @@ def options(name: str, sizes: dict[str, Any]) -> list[str]:
     [
         *(("bert", name, "default") for name in METHODS),
         *((kind, name, "large") for kind in ("bert", "deberta-v3", "modernbert") for name in METHODS),
+        *(("bert", name, "multi_label") for name in ("r3f", "alum_vat", "smart")),
     ],
 )
 def test_the_gradient_is_that_of_fairseqs_criterion(
@@ -70,7 +71,8 @@ def test_the_gradient_is_that_of_fairseqs_criterion(
     is_default = sizes == "default"
     words = methods()[name].suggested_options.split() if is_default else options(name, LARGE[name])
     more = ["--store-ema", "--ema-decay", "0.99"] if name == "smart" else []
-    run = hf_run(hf_data, encoders[kind], "classes", name, *words, *more)
+    several = sizes == "multi_label"
+    run = hf_run(hf_data, encoders[kind], "multi_label" if several else "classes", name, *words, *more)
     sample, average = batch(run, ROWS), {}
     if name == "smart":
         average["ema_model"] = move_average(run)
@@ -78,12 +80,17 @@ def test_the_gradient_is_that_of_fairseqs_criterion(
     theirs = torch.cat([one.double().flatten() for one in gradients(run.model).values()])
     run.model.zero_grad()
     model = run.model.hf
-    method = METHODS[name](model) if is_default else made(name, model)
+    method = (
+        METHODS[name](model)
+        if is_default
+        else made(name, model, **({"multi_label": True} if several else {}))
+    )
     method.padding_idx, method.backward = 1, lambda loss: (len(ROWS) * loss).backward()
     if isinstance(method, SMART):
         method.average = [weight.detach() for weight in average["ema_model"].hf.parameters()]
     tokens = sample["net_input"]["src_tokens"]
-    inputs = {"input_ids": tokens, "attention_mask": tokens.ne(1).long(), "labels": sample["target"].view(-1)}
+    labels = sample["target"].float() if several else sample["target"].view(-1)  # float: of several labels
+    inputs = {"input_ids": tokens, "attention_mask": tokens.ne(1).long(), "labels": labels}
     method(closure(model, inputs, method), seeds=row_seeds(7, 0, sample["id"].tolist()))
     assert distance(gradient(model), theirs) < 2e-6
 

@@ -62,7 +62,9 @@ def test_odd_weights_are_refused(text: str, message: str) -> None:
         read_weights(text, NAMES, list)
 
 
-@pytest.mark.parametrize("objective", ["regression", "commonsense_qa", "wsc", "masked_lm", "span_qa"])
+@pytest.mark.parametrize(
+    "objective", ["regression", "commonsense_qa", "wsc", "masked_lm", "span_qa", "multi_label"]
+)
 def test_tasks_without_classes_refuse_both(folders: dict[str, Path], objective: str) -> None:
     for words in (["--class-weights", "balanced"], ["--label-smoothing", "0.1"]):
         with pytest.raises(ValueError, match=f"^{words[0]}: this task has no classes"):

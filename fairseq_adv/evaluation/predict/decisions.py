@@ -75,7 +75,7 @@ class Decisions:
             Prediction(
                 answer,
                 {name: share for name, share in zip(names, row) if name},
-                labels=tuple(labels_in(answer)) if several else None,
+                labels=tuple(name for name in names if name in labels_in(answer)) if several else None,
             )
             for answer, names, row in zip(self.answers, scores.labels_of_rows.tolist(), shares)
         ]
