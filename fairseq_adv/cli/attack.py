@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import inspect
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.changed_words import APPENDED, KINDS, MOST_APPENDED
 from fairseq_adv.evaluation.attack_settings import (
     AGAINST,
     ATTACKS,
@@ -18,10 +20,13 @@ from fairseq_adv.evaluation.attack_settings import (
     METRICS,
     SIDES,
     Attack,
+    Variants,
 )
+from fairseq_adv.evaluation.word_attacks.gate import MISSED, Gate
 
 from .script import RESUMABLE, VerbParser, count, fraction, not_negative, positive, share, whole
 from .shared_options import (
+    add_appended,
     add_columns,
     add_running,
     add_shared,
@@ -35,19 +40,28 @@ from .shared_options import (
 if TYPE_CHECKING:
     from fairseq_adv.evaluation.attack_settings import Settings
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
+    from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
+
+_MODEL = "a checkpoint written by fairseq-train, or a Hugging Face folder of a model with classes"
 
 
 def attack_options(parser: VerbParser) -> None:
-    """Those of one attack or the other: with --attack, the words are attacked."""
+    """Those of one attack or the other: with --attack or --words, the words are attacked."""
     names = {word.partition("=")[0] for word in parser.words}
-    if any(len(name) > len("--a") and "--attack".startswith(name) for name in names):  # argparse abbreviates
-        parser.description = inspect.cleandoc(str(_attack_words.__doc__))
-        _word_options(parser)
-        return
+    for option, work, add_options in (
+        ("--attack", _attack_words, _word_options), ("--words", _try_variants, _variant_options),
+    ):  # fmt: skip
+        if any(len(name) > len("--a") and option.startswith(name) for name in names):  # argparse abbreviates
+            parser.description = inspect.cleandoc(str(work.__doc__))
+            add_options(parser)
+            parser.set_defaults(work=work)
+            return
     parser.reads(check=check_unit)
     add = parser.add_argument
     add_shared(add, "checkpoint")
     add("--attack", metavar="NAME", help="attack by changing words; has options of its own")
+    add("--words", metavar="KIND", help="attack by spaces, look-alike letters or words at the end; has "
+        "options of its own")  # fmt: skip
     add_shared(add, "--data")
     add("--split", default="valid", help="split of the data")
     add("--epsilon", type=positive, required=True, help="radius of the L2 ball around each example; needs "
@@ -73,15 +87,9 @@ def attack(args: argparse.Namespace) -> None:
     Example: fairseq-adv attack run/checkpoint_best.pt --epsilon 0.02 --relative
 
     With --attack NAME the attack changes words instead: textfooler, textbugger, bert-attack, pwws or
-    deepwordbug. fairseq-adv attack --attack textfooler --help lists its options.
+    deepwordbug. fairseq-adv attack --attack textfooler --help lists its options. So does --words spaced,
+    homoglyphs or appended, as people do who want to get around a filter.
     """
-    if args.attack:
-        _attack_words(args)
-    else:
-        _attack_embeddings(args)
-
-
-def _attack_embeddings(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.attack import attack_checkpoint
 
     how = Attack(
@@ -108,22 +116,10 @@ def _attack_embeddings(args: argparse.Namespace) -> None:
 
 
 def _word_options(parser: VerbParser) -> None:
-    parser.reads(stopped=RESUMABLE, check=partial(_check_checkpoint, parser))
     add = parser.add_argument
-    add_shared(add, "checkpoint", type=Path, nargs="?")
+    add_shared(add, "checkpoint", type=Path, nargs="?", help=_MODEL)
     add("--attack", required=True, choices=list(ATTACKS), help="which attack")
-    add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or text lines")
-    add("--out", type=Path, required=True, metavar="OUT", help="folder for the results")
-    add_shared(add, "--json")
-
-    add = parser.add_argument_group("data").add_argument
-    add_columns(add)
-    add_shared(add, "--label-map", help="the model's class for each label in the file, if the names differ, "
-        "such as 0=neg 1=pos")  # fmt: skip
-    add("--side", choices=SIDES,
-        help="which words may change: first text of a pair, second text, or both; for questions: the "
-        "question, the documents or the choices (default: second; question)")  # fmt: skip
-    add("--examples", type=count, metavar="N", help="attack only the first N rows")
+    _add_data(parser, SIDES)
 
     add = parser.add_argument_group("resources of the attack").add_argument
     add("--neighbours", type=Path, metavar="FILE", help='JSON: {"word": ["nearest", "next", …], …}')
@@ -153,7 +149,53 @@ def _word_options(parser: VerbParser) -> None:
         help="most queries per word of an example (TextDefender's limit: N candidates); 0: no limit",
     )
     add("--seed", type=whole, help="seed of the misspellings")
+    _add_models(parser)
 
+
+def _variant_options(parser: VerbParser) -> None:
+    add = parser.add_argument
+    add_shared(add, "checkpoint", type=Path, nargs="?", help=_MODEL)
+    add("--words", required=True, nargs="+", choices=KINDS, metavar="KIND", help="spaced: spaces between the "
+        "letters of words; homoglyphs: Cyrillic and Greek letters that look like theirs; appended: harmless "
+        "words at the end of the text")  # fmt: skip
+    _add_data(parser, SIDES[:3])
+    add = parser.add_argument_group("what is tried").add_argument
+    add("--variants", type=count, default=10, metavar="N", help="texts tried per row; the k-th has k / N of "
+        "the changes")  # fmt: skip
+    add("--max-changed-share", type=fraction, default=1.0, metavar="S", help="spaced, homoglyphs: most words "
+        "changed, as a fraction; 1: all")  # fmt: skip
+    add("--max-appended", type=count, default=MOST_APPENDED, metavar="N", help="most words appended")
+    add_appended(add)
+    add("--seed", type=whole, default=1, help="seed for choosing words")
+    _add_models(parser)
+
+
+def _add_data(parser: VerbParser, sides: Sequence[str]) -> None:
+    """The options of both attacks on words: what is attacked, and what the results are for."""
+    parser.reads(stopped=RESUMABLE, check=partial(_check_checkpoint, parser))
+    add = parser.add_argument
+    add("--data", type=Path, required=True, metavar="FILE", help="csv, tsv, jsonl, parquet, or text lines")
+    add("--out", type=Path, required=True, metavar="OUT", help="folder for the results")
+    add_shared(add, "--json")
+
+    add = parser.add_argument_group("data").add_argument
+    add_columns(add)
+    add_shared(add, "--label-map", help="the model's class for each label in the file, if the names differ, "
+        "such as 0=neg 1=pos")  # fmt: skip
+    of_questions = "; for questions: the question, the documents or the choices (default: second; question)"
+    add("--side", choices=sides, help="which words may change: first text of a pair, second text, or both"
+        + (of_questions if "question" in sides else " (default: second)"))  # fmt: skip
+    add("--examples", type=count, metavar="N", help="attack only the first N rows")
+    add("--only-class", metavar="NAME", help="attack only the rows of this class")
+
+    group = parser.add_argument_group("gate", f"The exit status is {MISSED} if one of these is missed.")
+    add = group.add_argument
+    add("--min-accuracy", type=fraction, metavar="P", help="least accuracy under each attack, from 0 to 1")
+    add("--max-flip-rate", type=share, metavar="P", help="most answers that each attack may change, as a "
+        "share of those that were right")  # fmt: skip
+
+
+def _add_models(parser: VerbParser) -> None:
     add = parser.add_argument_group("running the models").add_argument
     add("--at-once", type=count, default=32, metavar="N", help="examples attacked at the same time")
     add_running(add)
@@ -169,7 +211,7 @@ def _check_checkpoint(parser: VerbParser, args: argparse.Namespace) -> None:
         args.checkpoint = Path(taken[0])
 
 
-def _attack_words(args: argparse.Namespace) -> None:
+def _attack_words(args: argparse.Namespace) -> int:
     """Attacks a model by changing words, and measures how often its answers change.
 
     --data is a file of texts with their classes, or of questions with right answers. Each line of a .txt,
@@ -191,8 +233,61 @@ def _attack_words(args: argparse.Namespace) -> None:
     from fairseq_adv.evaluation.word_attacks.attack_file import attack_file
     from fairseq_adv.evaluation.word_attacks.report import lines
 
-    found = attack_file(_request(args))
-    print(json_line(found) if args.json else "\n".join(lines(found)))
+    found, gate = attack_file(_request(args)), Gate(args.min_accuracy, args.max_flip_rate)
+    told = json_line({**found, **gate.as_json([found])}) if args.json else lines(found) + gate.lines([found])
+    print(told if isinstance(told, str) else "\n".join(told))
+    return MISSED * bool(gate.misses([found]))
+
+
+def _try_variants(args: argparse.Namespace) -> int:
+    """Attacks a model with texts that people read as before, and measures how often its answers change.
+
+    For each KIND and row, variants of the text are tried, with more and more changes, until one changes the
+    answer. --data and the results are as for --attack, with a folder OUT/KIND for each KIND. The exit status
+    is 3 if --min-accuracy or --max-flip-rate is missed under one of them.
+
+    Words to append are everyday ones, unless you pass some, or texts. From texts, a row gets the beginnings
+    of those of other classes.
+
+    Example:
+      fairseq-adv attack out/guard/checkpoint_best.pt --words spaced homoglyphs appended --data test.csv \\
+          --text prompt --label kind --only-class injection --max-flip-rate .1 --out attacked
+    """
+    from functools import lru_cache, partial
+
+    from fairseq_adv.evaluation.word_attacks.attack_file import attack_file, load_model
+    from fairseq_adv.evaluation.word_attacks.report import table
+
+    gate, kinds = Gate(args.min_accuracy, args.max_flip_rate), dict.fromkeys(args.words)
+    if APPENDED not in kinds and (args.append_words or args.append_texts):
+        raise DataError("--append-words and --append-texts need --words appended. Leave them out")
+    if args.append_words and args.append_texts:
+        raise DataError("--append-words and --append-texts: pass one of them")
+    requests = [_variant_request(args, kind) for kind in kinds]
+    load = lru_cache(partial(load_model, requests[0]))
+    found = [attack_file(request, load) for request in requests]
+    if args.json:
+        attacks = {one["attack"]: one for one in found}
+        print(json_line({"attacks": attacks, **gate.as_json(found)}))
+    else:
+        print("\n".join([*table(found), *gate.lines(found)]))
+        print(f"changed texts: {', '.join(str(one.out / 'changes.html') for one in requests)}")
+    return MISSED * bool(gate.misses(found))
+
+
+def _variant_request(args: argparse.Namespace, kind: str) -> Request:
+    from fairseq_adv.evaluation.word_attacks.attack_file import Request
+    from fairseq_adv.evaluation.word_attacks.resources import Resources
+
+    settings = Variants(kind, args.variants, args.max_changed_share, args.max_appended, args.seed)
+    used = kind == APPENDED
+    resources = Resources(
+        append_words=args.append_words if used else None, append_texts=args.append_texts if used else None
+    )
+    return Request(
+        args.checkpoint, _attacked_file(args), args.out / kind, settings, resources, args.at_once,
+        args.training_data, inference_config(args),
+    )  # fmt: skip
 
 
 def _check_effect(args: argparse.Namespace, settings: Settings) -> None:
@@ -212,27 +307,31 @@ def _check_effect(args: argparse.Namespace, settings: Settings) -> None:
             raise DataError(f"--{name.replace('_', '-')}: {why}.")
 
 
+def _attacked_file(args: argparse.Namespace) -> AttackedFile:
+    from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
+
+    label, *more_labels = args.label or [None]
+    return AttackedFile(
+        args.data, args.text, args.text_pair, label, not args.no_header,
+        args.encoding or "utf-8", args.side, args.examples, label_map(args), tuple(more_labels),
+        args.label_separator, args.only_class,
+    )  # fmt: skip
+
+
 def _request(args: argparse.Namespace) -> Request:
     """Raises DataError if a number is out of range."""
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
     from fairseq_adv.evaluation.word_attacks.resources import Resources
-    from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
 
     settings = ATTACKS[args.attack].with_options({**vars(args), "attack": None})
     if settings.attack == "bert-attack" and settings.candidates < 1:
         raise DataError("--candidates 0: a masked LM can propose any word. Pass a number, such as 48.")
     _check_effect(args, settings)
-    label, *more_labels = args.label or [None]
-    file = AttackedFile(
-        args.data, args.text, args.text_pair, label, not args.no_header,
-        args.encoding or "utf-8", args.side, args.examples, label_map(args), tuple(more_labels),
-        args.label_separator,
-    )  # fmt: skip
     resources = Resources(
         args.neighbours, args.wordnet, args.masked_lm, args.similarity_encoder, args.tagger,
         args.stop_words,
     )  # fmt: skip
     return Request(
-        args.checkpoint, file, args.out, settings, resources, args.at_once, args.training_data,
-        inference_config(args),
+        args.checkpoint, _attacked_file(args), args.out, settings, resources, args.at_once,
+        args.training_data, inference_config(args),
     )  # fmt: skip

@@ -123,6 +123,15 @@ def words_after_labels(args: argparse.Namespace, most: int) -> list[str]:
     return labels[columns:]
 
 
+def add_appended(add: AddArgument, from_texts: bool = True) -> None:
+    """Adds the options that say where appended words come from."""
+    add("--append-words", type=Path, metavar="FILE", help="append these: a word or phrase on each line "
+        "(default: everyday words)")  # fmt: skip
+    if from_texts:
+        add("--append-texts", type=Path, metavar="FILE", help="append the beginnings of texts of other "
+            "classes, from a file with the columns of --data")  # fmt: skip
+
+
 def label_map(args: argparse.Namespace) -> dict[str, str]:
     """What ``--label-map`` says. Raises DataError for a word that isn't FILE=MODEL."""
     pairs = [pair.partition("=") for pair in args.label_map]

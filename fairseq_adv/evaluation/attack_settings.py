@@ -97,6 +97,31 @@ class Settings:
         return {**asdict(self), "sources": list(self.sources)}
 
 
+@dataclass(frozen=True)
+class Variants:
+    """An attack that tries variants of a text, in each of which more words differ; no model chooses them.
+
+    Attributes:
+        attack: one of :data:`fairseq_adv.data.text.changed_words.KINDS`.
+        variants: texts to try per example; of N, the k-th has k / N of the changes.
+        max_changed_share: of a text's words, changed in the last variant; not for appended words.
+        max_appended: words appended in the last variant.
+        seed: for choosing words.
+    """
+
+    attack: str
+    variants: int = 10
+    max_changed_share: float = 1.0
+    max_appended: int = 10
+    seed: int = 1
+
+    def as_json(self) -> dict[str, Any]:
+        """The settings as JSON values."""
+        found = asdict(self)
+        del found["max_changed_share" if self.attack == "appended" else "max_appended"]
+        return found
+
+
 ATTACKS = {
     settings.attack: settings
     for settings in (
@@ -129,5 +154,6 @@ ATTACKS = {
 # Without "-style" these names would mean the papers' attacks, with their own vectors, encoder and tagger.
 TITLES = {
     "textfooler": "TextFooler-style", "textbugger": "TextBugger-style", "bert-attack": "BERT-Attack-style",
-    "pwws": "PWWS", "deepwordbug": "DeepWordBug",
+    "pwws": "PWWS", "deepwordbug": "DeepWordBug", "spaced": "Spaced letters",
+    "homoglyphs": "Look-alike letters", "appended": "Appended words",
 }  # fmt: skip

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +26,22 @@ from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write, locked, sha256_of
 from fairseq_adv.data.temperature import read_thresholds
 from fairseq_adv.data.workspace import differences
-from fairseq_adv.evaluation.attack_settings import Settings
+from fairseq_adv.evaluation.attack_settings import Settings, Variants
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.loading import load
+from fairseq_adv.evaluation.predict.text_model import TextModel
 from fairseq_adv.evaluation.word_attacks.report import page, summary
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
-from fairseq_adv.evaluation.word_attacks.search import STATUS, Outcome, Parts, search
-from fairseq_adv.evaluation.word_attacks.victim import Attacked, AttackedFile, Victim, read_examples
+from fairseq_adv.evaluation.word_attacks.search import STATUS, Example, Outcome, Search, search
+from fairseq_adv.evaluation.word_attacks.variants import try_variants
+from fairseq_adv.evaluation.word_attacks.victim import (
+    Attacked,
+    AttackedFile,
+    Victim,
+    read_change,
+    read_examples,
+)
 
 logger = logging.getLogger(__name__)
 EXAMPLES, SUMMARY, PAGE = "examples.jsonl", "summary.json", "changes.html"
@@ -55,15 +64,18 @@ class Request:
     checkpoint: Path
     file: AttackedFile
     out: Path  # the folder for the results
-    settings: Settings
+    settings: Settings | Variants
     resources: Resources
     at_once: int = 32  # examples attacked at the same time
     data: Path | None = None  # the model's training data, if it has moved
     how: InferenceConfig = field(default_factory=InferenceConfig)
 
 
-def attack_file(request: Request) -> dict[str, Any]:
+def attack_file(request: Request, model: Callable[[], TextModel] | None = None) -> dict[str, Any]:
     """Attacks, and writes ``examples.jsonl``, ``summary.json`` and ``changes.html`` into ``request.out``.
+
+    Args:
+        model: loads the request's model; ``None``: it is loaded here.
 
     Until all examples are done, results are in ``examples.jsonl.part``; the same request resumes from there.
 
@@ -74,13 +86,16 @@ def attack_file(request: Request) -> dict[str, Any]:
         DataError: something can't be read or doesn't match, or the folder has the results of another request.
     """
     out = request.out
-    check(request.settings, request.resources)
+    if isinstance(request.settings, Settings):
+        check(request.settings, request.resources)
     made_from = _made_from(request)
     out.mkdir(parents=True, exist_ok=True)
     try:
         with full_disk_named(out), locked(out / EXAMPLES):
             _check_folder(out, made_from)
-            records = _kept(out / EXAMPLES) or _attacked(request, made_from)
+            records = _kept(out / EXAMPLES) or _attacked(
+                request, made_from, model or partial(load_model, request)
+            )
             found = summary(request.settings, made_from, records)
             atomic_write(out / PAGE, page(found, records))
             atomic_write(out / SUMMARY, json.dumps(found, indent=2) + "\n")
@@ -90,10 +105,16 @@ def attack_file(request: Request) -> dict[str, Any]:
     return found
 
 
-def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, Any]]:
+def load_model(request: Request) -> TextModel:
+    """The model of a request."""
+    return load(request.checkpoint, data=request.data, how=request.how)
+
+
+def _attacked(
+    request: Request, made_from: Mapping[str, Any], load_it: Callable[[], TextModel]
+) -> list[dict[str, Any]]:
     """Attacks all examples; stores and returns their records."""
-    out, part = request.out, request.out / _PART
-    model = load(request.checkpoint, data=request.data, how=request.how)
+    out, part, settings, model = request.out, request.out / _PART, request.settings, load_it()
     examples = read_examples(request.file, model)
     if bare := sum(not one.example.text.words for one in examples):
         if bare == len(examples):
@@ -102,9 +123,13 @@ def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, 
     victim = Victim(model, examples)
     first = examples[0].example
     victim([(first.id, first.text.originals)])  # reports mismatches before anything is written
-    parts = build(request.settings, request.resources, victim, request.how.device)
+    if isinstance(settings, Settings):
+        start = partial(search, parts=build(settings, request.resources, victim, request.how.device))
+    else:
+        change = read_change(request.file, model, settings, request.resources)
+        start = partial(try_variants, settings=settings, victim=victim, change=change)
     atomic_write(out / _SETTINGS, json.dumps(made_from, indent=2) + "\n")
-    records = _attack(examples, parts, part, request.at_once)
+    records = _attack(examples, start, part, request.at_once, settings.attack)
     atomic_write(out / EXAMPLES, "".join(map(_line, records)))
     part.unlink(missing_ok=True)
     return records
@@ -113,9 +138,12 @@ def _attacked(request: Request, made_from: Mapping[str, Any]) -> list[dict[str, 
 def _made_from(request: Request) -> dict[str, Any]:
     """Everything that the results depend on."""
     file = {name: value for name, value in asdict(request.file).items() if name != "path"}
+    if file["only_class"] is None:  # as before there was this option
+        del file["only_class"]
+    given = request.checkpoint
     named = {**asdict(request.resources), "tokenizer": request.how.tokenizer_dir}
     return {
-        "checkpoint": sha256_of(request.checkpoint),
+        "checkpoint": _digest(given) if given.is_dir() else sha256_of(given),
         "file": {"sha256": sha256_of(request.file.path), **file},
         "settings": request.settings.as_json(),
         "resources": {name: _digest(path) for name, path in named.items() if path is not None},
@@ -143,13 +171,15 @@ def _check_folder(out: Path, made_from: Mapping[str, Any]) -> None:
         )
 
 
-def _attack(examples: Sequence[Attacked], parts: Parts, part: Path, at_once: int) -> list[dict[str, Any]]:
+def _attack(
+    examples: Sequence[Attacked], start: Callable[[Example], Search], part: Path, at_once: int, title: str
+) -> list[dict[str, Any]]:
     """The records of all examples, in the file's order; those in ``part`` are not computed again."""
     done = {record["id"]: record for record in _kept(part)}
     todo = [n for n, one in enumerate(examples) if one.example.id not in done]
-    searches = ((n, search(examples[n].example, parts)) for n in todo)
+    searches = ((n, start(examples[n].example)) for n in todo)
     with open(part, "a", encoding="utf-8") as kept, tqdm(
-        total=len(examples), initial=len(done), desc=parts.settings.attack, unit="example"
+        total=len(examples), initial=len(done), desc=title, unit="example"
     ) as bar:  # fmt: skip
         for number, outcome in run_together(searches, at_once):
             record = _record(examples[number], outcome)

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairseq_adv.data.checked_json import TEXTS, json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.word_attacks.word_text import is_one_word
+from fairseq_adv.data.text.word_text import is_one_word
 
 Source = Callable[[str, random.Random], "list[str]"]
 """(word, the example's random numbers) -> other words."""

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.word_text import WordText, is_one_word
 from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, covering, encode_aligned
@@ -23,7 +24,6 @@ from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.text_predictor import encoded
 from fairseq_adv.evaluation.trained import load_model, read_checkpoint, reported_as_data_error
 from fairseq_adv.evaluation.word_attacks.candidates import cased_like
-from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_one_word
 from fairseq_adv.models.hf_encoder import HFEncoderModel
 
 _TOKENS = 4096  # per mini-batch

@@ -6,21 +6,23 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from fairseq_adv.evaluation.attack_settings import TITLES, Settings
+from fairseq_adv.evaluation.attack_settings import TITLES, Settings, Variants
 from fairseq_adv.evaluation.word_attacks.search import FAILED, SKIPPED, SUCCEEDED
 
 _Records = Sequence[Mapping[str, Any]]
 
 
-def summary(settings: Settings, made_from: Mapping[str, Any], records: _Records) -> dict[str, Any]:
+def summary(settings: Settings | Variants, made_from: Mapping[str, Any], records: _Records) -> dict[str, Any]:
     """The numbers of an attack, as TextAttack defines them, and the settings that they depend on.
 
     Returns:
         ``clean``: accuracy x 100 before; ``aua``: accuracy under attack x 100, over all examples; ``suc``:
-        percentage of attacked examples whose answer changed; ``queries``: mean over attacked examples;
+        percentage of attacked examples whose answer changed; ``flipped``: the ids of these, if variants were
+        tried; ``queries``: mean over attacked examples;
         ``changed``: mean percentage of changed words, over those whose answer changed. ``None`` if there are
         none to average.
     """
+    is_tried = isinstance(settings, Variants)
     status = [record["status"] for record in records]
     n, skipped, failed, succeeded = len(records), *map(status.count, (SKIPPED, FAILED, SUCCEEDED))
     attacked = [record for record in records if record["status"] != SKIPPED]
@@ -36,6 +38,7 @@ def summary(settings: Settings, made_from: Mapping[str, Any], records: _Records)
         "queries": _mean([record["queries"] for record in attacked]),
         "rows": _mean([record["rows"] for record in attacked]),
         "changed": _mean(shares),
+        **({"flipped": [record["id"] for record in flipped]} if is_tried else {}),
         "settings": settings.as_json(),
         "made_from": dict(made_from),
     }
@@ -43,18 +46,34 @@ def summary(settings: Settings, made_from: Mapping[str, Any], records: _Records)
 
 def lines(found: Mapping[str, Any]) -> list[str]:
     """The summary for a reader, with all settings next to the numbers."""
+    head, row = _cells(found)
+    return [f"{found['title']}, {found['examples']} examples", head, row, *setting_lines(found)]
+
+
+def table(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Attacks that tried variants of the same texts, for a reader."""
+    width = max(len(found["title"]) for found in summaries)
+    cells = [_cells(found) for found in summaries]
+    rows = [f"{found['title']:{width}}{row}" for found, (_, row) in zip(summaries, cells)]
+    settings = [f"{found['title']}: {line}" for found in summaries for line in setting_lines(found)]
+    return [f"{summaries[0]['examples']} examples", " " * width + cells[0][0], *rows, *settings]
+
+
+def _cells(found: Mapping[str, Any]) -> tuple[str, str]:
+    """The names of the numbers, and the numbers."""
     columns = (
         ("Clean", found["clean"]), ("Aua", found["aua"]), ("Suc", found["suc"]), ("#Query", found["queries"]),
         ("changed words %", found["changed"]),
     )  # fmt: skip
     head = "".join(f"{name:>{max(9, len(name) + 2)}}" for name, _ in columns)
-    row = "".join(f"{_text(value):>{max(9, len(name) + 2)}}" for name, value in columns)
-    return [f"{found['title']}, {found['examples']} examples", head, row, *setting_lines(found)]
+    return head, "".join(f"{_text(value):>{max(9, len(name) + 2)}}" for name, value in columns)
 
 
 def setting_lines(found: Mapping[str, Any]) -> list[str]:
     """The settings, for a reader."""
     settings, resources = found["settings"], found["made_from"]["resources"]
+    if "variants" in settings:
+        return [_budget(settings, resources)]
     tagged = settings["part_of_speech"] and "tagger" in resources
     budgets = [f"{settings['query_budget']} per example"] if settings["query_budget"] else []
     budgets += [f"{settings['queries_per_word']} per word"] if settings["queries_per_word"] else []
@@ -73,6 +92,16 @@ def setting_lines(found: Mapping[str, Any]) -> list[str]:
         f"words that may change: {100 * settings['max_changed_share']:g} %{edits}; queries: "
         f"{' and '.join(budgets) if budgets else 'no limit'}; seed {settings['seed']}",
     ]
+
+
+def _budget(settings: Mapping[str, Any], resources: Mapping[str, Any]) -> str:
+    if "max_appended" in settings:
+        places = {"append_words": "a file", "append_texts": "texts of other classes"}
+        source = next((told for name, told in places.items() if name in resources), "everyday words")
+        most = f"{settings['max_appended']} words appended, from {source}"
+    else:
+        most = f"{100 * settings['max_changed_share']:g} % of the words changed"
+    return f"{settings['variants']} variants per row, the last with {most}; seed {settings['seed']}"
 
 
 def _compared(settings: Mapping[str, Any]) -> str:
@@ -134,6 +163,7 @@ def _marked(record: Mapping[str, Any]) -> list[str]:
     for (text, start, end), (before, after) in zip(record["places"], record["changes"]):
         original = record["original"][text]
         found[text] += escape(original[ends[text] : start])
-        found[text] += f"<del>{escape(before)}</del> <ins>{escape(after)}</ins>"
+        found[text] += f"<del>{escape(before)}</del> " if before else ""  # else the word was added
+        found[text] += f"<ins>{escape(after)}</ins>"
         ends[text] = end
     return [mark + escape(original[end:]) for mark, original, end in zip(found, record["original"], ends)]

@@ -50,6 +50,9 @@ class Resources:
     similarity_encoder: Path | None = None  # likewise; without one, sentences are not compared
     tagger: Path | None = None  # nltk's perceptron tagger; without one, parts of speech are not compared
     stop_words: Path | None = None  # a file with one word per line; ``None``: TextFooler's list
+    # for appended words: a word or phrase on each line, or texts with the columns of the attacked ones
+    append_words: Path | None = None
+    append_texts: Path | None = None
 
 
 def build(settings: Settings, resources: Resources, victim: Service, device: torch.device) -> Parts:

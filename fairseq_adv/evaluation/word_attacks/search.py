@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fairseq_adv.data.text.word_text import WordText, is_near, words_of
 from fairseq_adv.evaluation.attack_settings import Settings
 from fairseq_adv.evaluation.word_attacks.candidates import Source
 from fairseq_adv.evaluation.word_attacks.schedule import Request, Service
-from fairseq_adv.evaluation.word_attacks.word_text import WordText, is_near, words_of
 
 Texts = tuple[str, ...]
 Search = Generator[Request, "list[Any]", "Outcome"]
@@ -83,13 +83,49 @@ class _Known:
 
 
 @dataclass
-class _Scored:
+class Scored:
     """A text, its score (1 - p of the right answer) and the model's answer."""
 
     text: WordText
     score: float
     predicted: int
     similarity: float | None = None
+
+
+class Asking:
+    """What a search knows of an example: the victim's answers so far, and how many more it may ask for."""
+
+    def __init__(self, example: Example, victim: Service, seed: int, budget: float = math.inf) -> None:
+        self.example, self.victim = example, victim
+        self.known = _Known(budget=int(min(budget, 1 << 62)))
+        self.numbers = random.Random(f"{seed}:{example.id}")
+
+    def scores(
+        self, texts: Sequence[WordText], similarities: Sequence[float | None] | None = None
+    ) -> Generator[Request, list[Any], list[Scored]]:
+        """The scores of as many of the texts as the budget allows."""
+        scores, predicted = yield from self.scores_of([text.texts() for text in texts])
+        likeness = similarities or [None] * len(texts)
+        return [Scored(*one) for one in zip(texts, scores, predicted, likeness)]
+
+    def scores_of(
+        self, rows: Sequence[Texts]
+    ) -> Generator[Request, list[Any], tuple[list[float], list[int]]]:
+        known = self.known
+        rows = rows[: max(0, known.budget - known.queries)]
+        known.queries += len(rows)
+        new = list(dict.fromkeys(row for row in rows if row not in known.answers))
+        if new:
+            found = yield Request(self.victim, [(self.example.id, row) for row in new])
+            known.answers.update(zip(new, found))
+        answers = [known.answers[row] for row in rows]
+        return [1 - float(p[self.example.gold]) for p in answers], [int(p.argmax()) for p in answers]
+
+    def outcome(self, status: str, why: str, first: Scored, last: Scored) -> Outcome:
+        return Outcome(
+            status, why, last.text, 1 - first.score, 1 - last.score, last.predicted,
+            self.known.queries, len(self.known.answers),
+        )  # fmt: skip
 
 
 def search(example: Example, parts: Parts) -> Search:
@@ -104,48 +140,47 @@ def search(example: Example, parts: Parts) -> Search:
     return _Searching(example, parts).run()
 
 
-class _Searching:
+class _Searching(Asking):
     def __init__(self, example: Example, parts: Parts) -> None:
         settings, n = parts.settings, len(example.text.words)
         budgets = [settings.query_budget or math.inf, settings.queries_per_word * n or math.inf]
-        self.example, self.parts, self.settings = example, parts, settings
-        self.known = _Known(budget=int(min(*budgets, 1 << 62)))
-        self.numbers = random.Random(f"{settings.seed}:{example.id}")
+        super().__init__(example, parts.victim, settings.seed, min(budgets))
+        self.parts, self.settings = parts, settings
         self.of_masked_lm: list[list[str]] = []
 
     def run(self) -> Search:
         text = self.example.text
-        first = (yield from self._scores([text]))[0]
+        first = (yield from self.scores([text]))[0]
         if first.predicted != self.example.gold:
-            return self._outcome(SKIPPED, "the model was wrong before", first, first)
+            return self.outcome(SKIPPED, "the model was wrong before", first, first)
         places = [i for i, word in enumerate(text.words) if word not in self.parts.stop_words]
         if not places:
-            return self._outcome(FAILED, "there is no word to change", first, first)
+            return self.outcome(FAILED, "there is no word to change", first, first)
         if self.parts.masked_lm is not None:
             self.of_masked_lm = (yield Request(self.parts.masked_lm, [(text, self.settings.candidates)]))[0]
         order = yield from self._by_importance(text, places)
         return (yield from self._descend(first, order))
 
-    def _descend(self, first: _Scored, order: Sequence[int]) -> Search:
+    def _descend(self, first: Scored, order: Sequence[int]) -> Search:
         allowed = math.ceil(self.settings.max_changed_share * len(first.text.words))
         now = first
         for place in order:
             if self.known.is_spent:
-                return self._outcome(FAILED, "the query budget is used up", first, now)
+                return self.outcome(FAILED, "the query budget is used up", first, now)
             if len(now.text.changed()) >= allowed:
-                return self._outcome(FAILED, "the share of words that may change is used up", first, now)
+                return self.outcome(FAILED, "the share of words that may change is used up", first, now)
             texts, similarities = yield from self._candidates(now.text, place)
-            found = yield from self._scores(texts, similarities)
+            found = yield from self.scores(texts, similarities)
             found.sort(key=lambda one: -one.score)
             if not found or found[0].score <= now.score:
                 continue
             now = found[0]
             if now.predicted != self.example.gold:
-                return self._outcome(SUCCEEDED, "the model's answer changed", first, self._best(found))
+                return self.outcome(SUCCEEDED, "the model's answer changed", first, self._best(found))
         why = "the query budget is used up" if self.known.is_spent else "every word was tried"
-        return self._outcome(FAILED, why, first, now)
+        return self.outcome(FAILED, why, first, now)
 
-    def _best(self, found: Sequence[_Scored]) -> _Scored:
+    def _best(self, found: Sequence[Scored]) -> Scored:
         """The most similar of the candidates that change the answer, starting from the best score."""
         best = found[0]
         for one in found:
@@ -164,7 +199,7 @@ class _Searching:
             hidden = [text.without(place) for place in places]
         else:
             hidden = [text.with_word(place, settings.unknown_word).texts() for place in places]
-        weights = np.array((yield from self._scores_of(hidden))[0])
+        weights = np.array((yield from self.scores_of(hidden))[0])
         if settings.importance == "weighted-saliency":  # PWWS, eq. 4 to 9
             exponentials = np.exp(weights - weights.max()) if len(weights) else weights
             effects = yield from self._best_effects(text, places)
@@ -181,7 +216,7 @@ class _Searching:
         for place in places:
             tried.append((yield from self._candidates(text, place))[0])
         flat = [one.texts() for texts in tried for one in texts]
-        scores = (yield from self._scores_of(flat))[0]
+        scores = (yield from self.scores_of(flat))[0]
         begin = 0
         for number, texts in enumerate(tried):
             part = scores[begin : begin + len(texts)]
@@ -241,30 +276,3 @@ class _Searching:
         cosines = np.clip(vectors[1:] @ vectors[0], -1.0, 1.0)
         values = cosines if settings.similarity_metric == "cosine" else 1 - np.arccos(cosines) / math.pi
         return [float(value) for value in values]
-
-    def _scores(
-        self, texts: Sequence[WordText], similarities: Sequence[float | None] | None = None
-    ) -> Generator[Request, list[Any], list[_Scored]]:
-        """The scores of as many of the texts as the budget allows."""
-        scores, predicted = yield from self._scores_of([text.texts() for text in texts])
-        likeness = similarities or [None] * len(texts)
-        return [_Scored(*one) for one in zip(texts, scores, predicted, likeness)]
-
-    def _scores_of(
-        self, rows: Sequence[Texts]
-    ) -> Generator[Request, list[Any], tuple[list[float], list[int]]]:
-        known = self.known
-        rows = rows[: max(0, known.budget - known.queries)]
-        known.queries += len(rows)
-        new = list(dict.fromkeys(row for row in rows if row not in known.answers))
-        if new:
-            found = yield Request(self.parts.victim, [(self.example.id, row) for row in new])
-            known.answers.update(zip(new, found))
-        answers = [known.answers[row] for row in rows]
-        return [1 - float(p[self.example.gold]) for p in answers], [int(p.argmax()) for p in answers]
-
-    def _outcome(self, status: str, why: str, first: _Scored, last: _Scored) -> Outcome:
-        return Outcome(
-            status, why, last.text, 1 - first.score, 1 - last.score, last.predicted,
-            self.known.queries, len(self.known.answers),
-        )  # fmt: skip

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -21,10 +22,14 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
 from fairseq_adv.data.tables.table_files import read_table
+from fairseq_adv.data.text.changed_words import APPENDED, Harmless, changed, read_phrases
+from fairseq_adv.data.text.word_text import WordText
+from fairseq_adv.evaluation.attack_settings import Variants
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.text_model import TextModel
+from fairseq_adv.evaluation.word_attacks.resources import Resources
 from fairseq_adv.evaluation.word_attacks.search import Example, Texts
-from fairseq_adv.evaluation.word_attacks.word_text import WordText
+from fairseq_adv.evaluation.word_attacks.variants import Change
 from fairseq_adv.objectives.multi_label import least_logits
 
 _NAMES = {1: ["text"], 2: ["first text", "second text"]}
@@ -45,6 +50,7 @@ class AttackedFile:
         label_map: the model's class for each of the file's labels.
         more_labels: further columns of 0 and 1, for several labels a text.
         label_separator: or what separates them in one column.
+        only_class: attack only rows of this class of the model; ``None``: all.
     """
 
     path: Path
@@ -58,6 +64,7 @@ class AttackedFile:
     label_map: Mapping[str, str] = field(default_factory=dict)
     more_labels: tuple[str, ...] = ()
     label_separator: str | None = None
+    only_class: str | None = None
 
 
 class Attacked(NamedTuple):
@@ -132,23 +139,67 @@ def read_examples(file: AttackedFile, model: TextModel) -> list[Attacked]:
 
 
 def _texts(file: AttackedFile, text: str, label: str, model: TextModel) -> list[Attacked]:
-    labels, columns = model.labels, (text,) if file.text_pair is None else (text, file.text_pair)
-    every = (label, *file.more_labels)
-    table = read_table(file.path, file.header, file.encoding, (*columns, *every))
-    several = LabelColumns(every, file.label_separator or "") if model.several else None
-    read = read_texts("the attacked texts", table, Columns(columns, label, read=several))
+    labels = model.labels
+    only = None if file.only_class is None else same_class(file.only_class, labels)
+    if file.only_class is not None and only is None:
+        raise DataError(
+            f"--only-class {file.only_class}: not one of the model's classes. Pass one of {', '.join(labels)}"
+        )
+    columns = (text,) if file.text_pair is None else (text, file.text_pair)
     sides = {"second": [1], "first": [0], "both": [0, 1]} if len(columns) == 2 else {"first": [0]}
     attacked = sides[_side(file, sides)]
+    rows = (
+        row for row in _labelled(file, file.path, columns, label, model) if only is None or only in row[1]
+    )
     found = []
-    for number, (where, name, *texts) in enumerate(
-        islice(zip(read.where, read.labels, *read.inputs), file.examples)
-    ):
-        known = [_class_of(one, file, labels, where) for one in (labels_in(name) if several else [name])]
-        gold = 0 if several else labels.index(known[0])
-        answers = [joined_labels(known), "other labels"] if several else labels
+    for number, known, texts in islice(rows, file.examples):
+        gold = 0 if model.several else labels.index(known[0])
+        answers = [joined_labels(known), "other labels"] if model.several else labels
         example = Example(str(number), WordText.of(texts, attacked), gold)
         found.append(Attacked(example, lambda texts: texts, answers, _NAMES[len(texts)], known))
+    if not found:
+        raise DataError(f"{file.path}: no row of the class {only}. Pass another --only-class.")
     return found
+
+
+def _labelled(
+    file: AttackedFile, path: Path, columns: tuple[str, ...], label: str, model: TextModel
+) -> Iterator[tuple[int, list[str], list[str]]]:
+    """The rows of a file with the same columns: number, classes of the model, texts."""
+    every = (label, *file.more_labels)
+    table = read_table(path, file.header, file.encoding, (*columns, *every))
+    several = LabelColumns(every, file.label_separator or "") if model.several else None
+    read = read_texts("the attacked texts", table, Columns(columns, label, read=several))
+    for number, (where, name, *texts) in enumerate(zip(read.where, read.labels, *read.inputs)):
+        names = labels_in(name) if several else [name]
+        yield number, [_class_of(one, file, model.labels, where) for one in names], texts
+
+
+def read_change(file: AttackedFile, model: TextModel, settings: Variants, resources: Resources) -> Change:
+    """What makes variants of an example's texts."""
+    if model.takes_questions:
+        raise DataError(f"{file.path}: --words attacks texts with classes, but this model takes questions")
+    if model.several and resources.append_texts is not None:
+        raise DataError("--append-texts: a text with several labels has no other class. Pass --append-words")
+    harmless, labels = Harmless(), model.labels
+    if resources.append_words is not None:
+        harmless = read_phrases(resources.append_words)
+    elif resources.append_texts is not None:
+        column = file.text if file.text_pair is None or file.side == "first" else file.text_pair
+        texts: dict[str, list[str]] = {}
+        for _, (name,), (text,) in _labelled(
+            file, resources.append_texts, (str(column),), str(file.label), model
+        ):
+            texts.setdefault(name, []).append(text)
+        harmless = Harmless(texts=texts)
+    most = settings.max_appended
+
+    def change(example: Example, share: float, numbers: random.Random) -> WordText:
+        if settings.attack != APPENDED:
+            share *= settings.max_changed_share
+        return changed(settings.attack, example.text, share, numbers, harmless, labels[example.gold], most)
+
+    return change
 
 
 def _class_of(name: str, file: AttackedFile, labels: Sequence[str], where: str) -> str:
@@ -170,11 +221,11 @@ def _side(file: AttackedFile, known: Collection[str]) -> str:
 
 
 def _questions(file: AttackedFile) -> list[Attacked]:
-    columns = file.text or file.text_pair or file.label or file.label_map
+    columns = file.text or file.text_pair or file.label or file.label_map or file.only_class
     if columns or not file.header or file.encoding != "utf-8":
         raise DataError(
-            f"{file.path}: --text, --text-pair, --label, --label-map, --no-header and --encoding are for "
-            "models of texts, but this one takes questions. Leave them out."
+            f"{file.path}: --text, --text-pair, --label, --label-map, --only-class, --no-header and "
+            "--encoding are for models of texts, but this one takes questions. Leave them out."
         )
     side, found = _side(file, ("question", "documents", "choices")), []
     questions = read_any_questions(file.path, file.path.stem)

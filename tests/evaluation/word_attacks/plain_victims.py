@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from fairseq_adv.data.text.word_text import WordText, words_of
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
 from fairseq_adv.evaluation.word_attacks.search import Example, Outcome, Parts, Texts, search
-from fairseq_adv.evaluation.word_attacks.word_text import WordText, words_of
 
 Vector = npt.NDArray[np.float64]
 

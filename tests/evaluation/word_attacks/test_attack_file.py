@@ -29,10 +29,10 @@ from tiny import save
 from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.text.word_text import words_of
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.word_attacks.resources import Resources
 from fairseq_adv.evaluation.word_attacks.victim import AttackedFile, Victim, read_examples
-from fairseq_adv.evaluation.word_attacks.word_text import words_of
 
 pytest.importorskip("nltk")
 pytest.importorskip("transformers")

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from fairseq_adv.evaluation.word_attacks.word_text import WordText, distance, is_near
+from fairseq_adv.data.text.word_text import WordText, distance, is_near
 
 
 def whole_table(first: str, second: str) -> int:

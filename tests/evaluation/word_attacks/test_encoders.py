@@ -15,8 +15,8 @@ from tokenizers import ByteLevelBPETokenizer, Tokenizer
 from transformers import BertForMaskedLM
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.word_text import WordText
 from fairseq_adv.evaluation.word_attacks.encoders import MaskedLMCandidates, SentenceVectors, TextEncoder
-from fairseq_adv.evaluation.word_attacks.word_text import WordText
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 
 CPU = torch.device("cpu")

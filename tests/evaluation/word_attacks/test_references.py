@@ -13,11 +13,11 @@ import pytest
 from plain_victims import attacked, example
 from support import load_script
 
+from fairseq_adv.data.text.word_text import WordText
 from fairseq_adv.evaluation.attack_settings import ATTACKS
 from fairseq_adv.evaluation.word_attacks.candidates import WordNet
 from fairseq_adv.evaluation.word_attacks.resources import LETTERS
 from fairseq_adv.evaluation.word_attacks.search import Outcome, Parts, Texts
-from fairseq_adv.evaluation.word_attacks.word_text import WordText
 
 REFERENCES = Path(__file__).parents[2] / "references" / "textattack"
 VICTIM = load_script(REFERENCES / "victim.py")

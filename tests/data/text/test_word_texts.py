@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_adv.evaluation.word_attacks.word_text import WordText, words_of
+from fairseq_adv.data.text.word_text import WordText, words_of
 
 
 @pytest.mark.parametrize(

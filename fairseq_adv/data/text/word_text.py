@@ -47,6 +47,16 @@ class WordText:
         """A copy with another word at a place."""
         return replace(self, words=(*self.words[:index], word, *self.words[index + 1 :]))
 
+    def with_more(self, number: int, words: Sequence[str]) -> WordText:
+        """A copy with words after the end of a text, each at a place of its own, without original letters."""
+        original = self.originals[number]
+        end = Place(number, len(original), len(original))
+        before = "" if not original or original[-1].isspace() else " "
+        spaced = [f"{' ' if k else before}{word}" for k, word in enumerate(words)]
+        after = sum(place.text <= number for place in self.places)
+        places = (*self.places[:after], *[end] * len(words), *self.places[after:])
+        return replace(self, places=places, words=(*self.words[:after], *spaced, *self.words[after:]))
+
     def texts(self) -> tuple[str, ...]:
         """The current texts."""
         pieces: list[list[str]] = [[] for _ in self.originals]
