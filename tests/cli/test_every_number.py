@@ -22,7 +22,7 @@ FOLDERS = [ROOT / name for name in ("benchmarks", "examples", "examples/evidence
 FROM_ZERO = {
     "--seed", "--seeds", "--task-index", "--dropout", "--start", "--stds", "--ratios", "--alphas", "--starts",
     "--candidates", "--similarity", "--similarity-window", "--max-edits", "--query-budget",
-    "--queries-per-word",
+    "--queries-per-word", "--max-flip-rate",
 }  # fmt: skip
 ANY = {"--threshold"}  # odds are the difference of two scores
 
@@ -86,7 +86,7 @@ def faults(parser: argparse.ArgumentParser) -> tuple[int, list[str]]:
 
 
 def test_of_every_verb() -> None:
-    names = [*all_verbs(), "attack --attack pwws"]
+    names = [*all_verbs(), "attack --attack pwws", "attack --words spaced"]
     found = {name: faults(fairseq_adv.cli.verb_parser(name.split()))[1] for name in names}
     assert {name: wrong for name, wrong in found.items() if wrong} == {}
 

@@ -35,7 +35,8 @@ def try_variants(example: Example, settings: Variants, victim: Service, change: 
     first = worst = (yield from asking.scores([example.text]))[0]
     if first.predicted != example.gold:
         return asking.outcome(SKIPPED, "the model was wrong before", first, first)
-    for number in range(1, settings.variants + 1):
+    variants = settings.variants if example.text.words else 0
+    for number in range(1, variants + 1):
         variant = change(example, number / settings.variants, asking.numbers)
         if variant.texts() == example.text.originals:
             return asking.outcome(FAILED, "there is no word to change", first, first)
@@ -43,4 +44,5 @@ def try_variants(example: Example, settings: Variants, victim: Service, change: 
         if now.predicted != example.gold:
             return asking.outcome(SUCCEEDED, "the model's answer changed", first, now)
         worst = max(worst, now, key=lambda one: one.score)
-    return asking.outcome(FAILED, "every variant was tried", first, worst)
+    why = "every variant was tried" if variants else "there is no word to change"
+    return asking.outcome(FAILED, why, first, worst)
