@@ -102,7 +102,7 @@ class Variants:
     """An attack that tries variants of a text, in each of which more words differ; no model chooses them.
 
     Attributes:
-        attack: one of :data:`fairseq_adv.data.text.changed_words.KINDS`.
+        attack: one of ``fairseq_adv.data.text.changed_words.KINDS``.
         variants: texts to try per example; of N, the k-th has k / N of the changes.
         max_changed_share: of a text's words, changed in the last variant; not for appended words.
         max_appended: words appended in the last variant.

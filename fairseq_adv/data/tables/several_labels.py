@@ -30,7 +30,7 @@ def labels_in(text: str) -> list[str]:
 
 @dataclass(frozen=True)
 class LabelColumns:
-    """Where a row has its labels: a :data:`fairseq_adv.data.tables.labelled_rows.ReadLabel`.
+    """Where a row has its labels, for :class:`fairseq_adv.data.tables.labelled_rows.Columns`.
 
     Attributes:
         columns: one for each label, with 0 and 1; with a separator only one.

@@ -95,7 +95,7 @@ def changed(
     """A text with some words changed, or with words appended.
 
     Args:
-        kind: one of :data:`KINDS`.
+        kind: ``spaced``, ``homoglyphs`` or ``appended``.
         share: of the words that could change, or of ``most``; rounded up.
         numbers: choose the words.
         harmless: where appended words come from; ``None``: :data:`EVERYDAY`.

@@ -92,7 +92,7 @@ class Predictor(Protocol):
         """The rows of a file with all their columns. Only for classes, numbers and choices."""
 
     def gold(self, file: InputFile) -> list[str]:
-        """The right answers in a file, in the form of :class:`Decisions`' answers. Only for texts."""
+        """The right answers in a file, in the form of the answers to the file. Only for texts."""
 
     def rows(self, values: Sequence[Any]) -> Any:
         """The rows of a program, checked."""
