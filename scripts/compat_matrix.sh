@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs and runs fairseq_adv on every Python it supports, with the oldest and the newest torch for each,
-# and prints the table of docs/modes.md. Downloads gigabytes and takes hours; not part of .ci/run.
+# and prints a table of the results. Downloads gigabytes and takes hours; not part of .ci/run.
 #
 #   scripts/compat_matrix.sh            all cells that have not passed yet
 #   scripts/compat_matrix.sh CELL...    these cells, by the names that --list prints (3.10-oldest, 3.12-newest, ...)
