@@ -201,6 +201,7 @@ def hf_args(
     classes = {"classes": 3, "regression": 1, "multi_label": 3}.get(objective, 2)
     args = train_args(data[objective], save, method, *words, task=task, classes=classes)
     args = of_transformers(args, encoder)
+    args += ["--whole-last-layer"] if task == "multi_label" else []  # masks of as many tokens as restated
     has_none = task in ("sentence_prediction", "text_classification", "masked_lm", "multi_label")
     return [*args, *([] if has_none else ["--tokenizer-dir", str(encoder)])]
 

@@ -6,6 +6,7 @@ task.
 
 from fairseq_adv.objectives.base import Objective, build_objective, register_objective
 from fairseq_adv.objectives.masked_lm import MaskedLM
+from fairseq_adv.objectives.multi_label import MultiLabel
 from fairseq_adv.objectives.sentence_prediction import SentencePrediction
 from fairseq_adv.objectives.sentence_ranking import SentenceRanking
 from fairseq_adv.objectives.spans import Spans
@@ -15,6 +16,7 @@ from fairseq_adv.objectives.wsc import WSC
 __all__ = [
     "WSC",
     "MaskedLM",
+    "MultiLabel",
     "Objective",
     "SentencePrediction",
     "SentenceRanking",

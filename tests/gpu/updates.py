@@ -67,7 +67,7 @@ OBJECTIVES = {
     "masked_lm": Kind(write_corpus, 1),
     "tagging": Kind(write_tags, 1),
     "span_qa": Kind(write_spans, 5),  # the texts of the answers
-    "multi_label": Kind(write_label_sets, 1),
+    "multi_label": Kind(write_label_sets, 2),  # scikit-learn's scores
 }
 
 

@@ -222,6 +222,17 @@ def test_which_predictions_are_compared() -> None:
             _logits_of(output, {}, problem=problem)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_several_labels_have_their_own_divergence(tmp_path: Path, several: bool) -> None:
+    """transformers finds out by the labels, in the first forward pass."""
+    trainer = trainer_of(tmp_path, "alum_vat", max_steps=1)
+    if several:
+        collate = trainer.data_collator
+        trainer.data_collator = lambda rows: {**collate(rows), "labels": torch.tensor([[1.0, 0, 1], [0, 0, 0]])}
+    trainer.train()
+    assert trainer.training_step.__self__.method.multi_label is several  # type: ignore[attr-defined]
+
+
 def test_refused_of_the_trainer(tmp_path: Path) -> None:
     trainer = trainer_of(tmp_path, "alum_vat")
     trainer.compute_loss_func = lambda *args, **options: None
