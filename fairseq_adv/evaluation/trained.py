@@ -22,7 +22,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from tqdm import tqdm
 
@@ -37,6 +37,7 @@ from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
+from fairseq_adv.hub.classifier_folder import checkpoint_of
 from fairseq_adv.models.class_axes import order_classes
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
@@ -148,11 +149,18 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
-    """The contents of a checkpoint, to build a model from; no code in it is run."""
+    """The contents of a checkpoint, to build a model from; no code in it is run.
+
+    Args:
+        path: may also be the folder of a model with classes, in Hugging Face's layout.
+    """
+    if (path / "config.json").is_file():
+        state = checkpoint_of(path)
+        return {**state, "cfg": OmegaConf.create(state["cfg"])}
     if not path.is_file():
         raise no_checkpoint(path)
     with reported_as_data_error(path, "not a checkpoint written by fairseq-train: "):
-        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         checkpoints.check_to_build(state, path)
         for name in ("task", "criterion", "model", "dataset"):
             there = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
@@ -245,6 +253,11 @@ def load(
         raise DataError(
             f"{path}: an encoder written by fairseq-adv convert, not yet trained. Pass a checkpoint written "
             "by training, or a data folder with --data"
+        )
+    if data is None and Path(path).is_dir():
+        raise DataError(
+            f"{path}: a Hugging Face folder names no data. Prepare it with --encoder {path}, and pass it as "
+            "--data"
         )
     names = take_class_names(state["cfg"])
     changed = {} if data is None else {"data": data}

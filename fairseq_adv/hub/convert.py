@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,10 @@ def _write(
     (scratch / "model_args.txt").write_bytes((shlex.join(flags) + "\n").encode("utf-8"))
     (scratch / "model.yaml").write_bytes(hydra_model(model_config).encode("utf-8"))
     with open(scratch / "model.pt", "wb") as file:  # given a path, torch would hide why it can't write
-        state = checkpoint_state(converted.model, model_config)
+        words = [".", "--task", "masked_lm", "--criterion", "masked_lm"]
+        words += ["--tokens-per-sample", str(model_config["max_positions"])]
+        # fairseq's hub replaces the data folder "." with the checkpoint's own folder, which has dict.txt.
+        state = checkpoint_state(converted.model, model_config, words)
         if converted.classifier:  # for training/first_head.py
             head = {CONVERTED_HEAD + name: tensor for name, tensor in converted.classifier.items()}
             state["model"] = {**state["model"], **head}
@@ -210,15 +214,20 @@ def _tell(about: dict[str, Any]) -> None:
 # ---- with fairseq
 
 
-def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any]) -> dict[str, Any]:
+def checkpoint_state(
+    model: dict[str, torch.Tensor], model_config: dict[str, Any], words: Sequence[str]
+) -> dict[str, Any]:
     """What fairseq's trainer and ``load_model_ensemble_and_task`` read from a checkpoint.
+
+    Args:
+        words: data, task and criterion, as options of fairseq-train.
 
     It consists only of tensors, strings, numbers, lists and dicts, so ``torch.load(weights_only=True)``
     accepts it without allow-listed classes. There is no optimizer state: training starts with a new one.
     """
     return {
         "args": None,
-        "cfg": {**_default_config(model_config), "model": dict(model_config)},
+        "cfg": {**_default_config(model_config, words), "model": dict(model_config)},
         "model": model,
         # fairseq 0.12.2 reads the last entry; nothing in it is used without an optimizer state.
         "optimizer_history": [
@@ -232,15 +241,13 @@ def checkpoint_state(model: dict[str, torch.Tensor], model_config: dict[str, Any
     }
 
 
-def _default_config(model_config: dict[str, Any]) -> dict[str, Any]:
-    """fairseq's configuration of a masked_lm run with no options given, as plain values."""
+def _default_config(model_config: dict[str, Any], given: Sequence[str]) -> dict[str, Any]:
+    """fairseq's configuration of a run with these options, as plain values."""
     from fairseq import options
     from fairseq.dataclass.utils import convert_namespace_to_omegaconf
     from omegaconf import OmegaConf
 
-    # fairseq's hub replaces the data folder "." with the checkpoint's own folder, which has dict.txt.
-    words = [".", "--task", "masked_lm", "--criterion", "masked_lm", "--arch", str(model_config["arch"])]
-    words += ["--tokens-per-sample", str(model_config["max_positions"]), "--distributed-world-size", "1"]
+    words = [*given, "--arch", str(model_config["arch"]), "--distributed-world-size", "1"]
     parser = options.get_training_parser()
     config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=words))
     # The model's part is a Namespace with all command-line options; the caller replaces it.

@@ -28,7 +28,7 @@ from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.models import transformers_models as theirs
 from fairseq_adv.perturbation import EncoderParts
 
-PAD = 1  # in fairseq's dictionaries
+PAD, EOS = 1, 2  # in fairseq's dictionaries
 _DROPOUTS = ("dropout", "attention_dropout", "pooler_dropout")
 
 
@@ -171,6 +171,10 @@ class HFEncoderModel(BaseFairseqModel):
         if self.no_autocast and torch.is_autocast_enabled(src_tokens.device.type):
             raise DataError(f"{self.no_autocast}: pass --precision fp32, and no --amp")
         inputs = {"input_ids": src_tokens, "attention_mask": src_tokens.ne(PAD).long()}
+        if getattr(self.args, "hf_segments", False):  # of a model that others have trained
+            ends = src_tokens.eq(EOS)
+            second = ((ends.cumsum(1) - ends.long()) > 0) & src_tokens.ne(PAD)
+            inputs["token_type_ids"] = second.long()
         if classification_head_name is not None:
             return theirs.head_outputs(self.hf, inputs), {}
         if features_only or not theirs.has_masked_lm_head(self.hf):

@@ -227,9 +227,9 @@ def _check_rows(description: dict[str, Any], where: str) -> None:
             )
 
 
-def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str) -> Any:
+def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str, whole: bool = False) -> Any:
     """A model in fp32, with these weights if there are any; a head that they lack, or have
-    for other outputs, is new.
+    for other outputs, is new, unless the model must be whole.
 
     Raises:
         DataError: transformers has no such model, or weights of the encoder are missing or of another shape.
@@ -249,8 +249,13 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str)
         raise DataError(f"{where}: transformers can't load the weights ({_short(error)})") from error
     prefix = "" if head == "Model" else f"{kind.base_model_prefix}."
     missing = sorted(
-        name for name in found["missing_keys"] if name.startswith(prefix) and "pooler." not in name
+        name for name in found["missing_keys"] if whole or (name.startswith(prefix) and "pooler." not in name)
     )
+    if whole and found["mismatched_keys"]:
+        raise DataError(
+            f"{where}: the weights of the head are not those of {config.num_labels} classes, as many as "
+            "config.json names. Correct its id2label"
+        )
     if missing:
         raise DataError(
             f"{where}: the weights lack {missing[0]} of the {config.model_type}. Download them again"

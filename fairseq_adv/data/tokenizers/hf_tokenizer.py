@@ -64,6 +64,11 @@ class HFTokenizer(TokenToIds):
         super().__init__(names, dictionary, files, options)
         self.files = {"tokenizer_json": folder / "tokenizer.json"}
 
+    def has_segments(self) -> bool:
+        """Whether the two texts of a pair have different ``token_type_ids``."""
+        with library_errors(self.files["tokenizer_json"]):
+            return any(self.engine.encode("", "").type_ids)
+
     def pieces(self, rows: Sequence[str]) -> list[list[int]]:
         fast = getattr(self.engine, "encode_batch_fast", self.engine.encode_batch)  # without offsets
         return [encoding.ids for encoding in self._encodings(fast, rows)]

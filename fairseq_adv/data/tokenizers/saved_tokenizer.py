@@ -72,8 +72,8 @@ def saved_tokenizer_folder(
         tokenizer_dir: a folder that the user names; if given, no other is searched.
         named: the checkpoint's ``cfg.task.tokenizer_dir``.
     """
-    if tokenizer_dir is not None:
-        return tokenizer_dir
+    if tokenizer_dir is not None or checkpoint.is_dir():  # a model's folder
+        return tokenizer_dir or checkpoint
     folders = [Path(data.split(":")[0])] if data else []
     saved = [checkpoint.parent / FOLDER, *(folder / FOLDER for folder in folders)]
     told = [Path(named)] if named else []
@@ -110,7 +110,7 @@ def check_same_words(checkpoint: Path, trained_on: str, data: Path, part: str = 
         data: has ``PART/dict.txt``.
         part: empty for a corpus.
     """
-    places = [checkpoint.parent / FOLDER]
+    places = [checkpoint if checkpoint.is_dir() else checkpoint.parent / FOLDER]
     if trained_on:
         places += [Path(trained_on, FOLDER), Path(trained_on, part)]
     known = next((place for place in places if place.is_dir()), None)

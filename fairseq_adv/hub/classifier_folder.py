@@ -1,0 +1,78 @@
+"""A Hugging Face folder of a ``…ForSequenceClassification`` as the checkpoint of a model trained here.
+
+So what opens checkpoints to measure them or to predict opens it too. Nothing that the folder holds is run:
+see :mod:`fairseq_adv.models.transformers_models`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.class_rows import names_in
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.hf_folder import read_config
+from fairseq_adv.data.tables.labelled_rows import check_class_name
+from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
+from fairseq_adv.hub.convert import checkpoint_state
+from fairseq_adv.models import transformers_models as theirs
+
+_HEAD = "SequenceClassification"
+_NOT_CLASSES = {"regression": "numbers", "multi_label_classification": "several labels for a text"}
+
+
+def checkpoint_of(folder: Path) -> dict[str, Any]:
+    """What a checkpoint of this model would hold, with a plain configuration.
+
+    Raises:
+        DataError: it is not the folder of an encoder with a trained head for classes, or can't be used; the
+            message names the file.
+    """
+    names = _classes(folder, read_config(folder))
+    text, tensors = theirs.read(folder)
+    description, tokenizer = theirs.described(text), HFTokenizer(folder)
+    words = len(vocabulary_rows(description["config"]["vocab_size"], description["special"]))
+    config = theirs.with_fairseqs_ids(theirs.configuration(description, {}), words)
+    config.num_labels = len(names)
+    model = theirs.build(config, _HEAD, tensors, str(folder), whole=True)
+    takes_them = "token_type_ids" in inspect.signature(model.forward).parameters
+    has_segments = takes_them and getattr(config, "type_vocab_size", 0) > 1 and tokenizer.has_segments()
+    longest = min(theirs.longest_row(model), _longest_of_tokenizer(folder))
+    options = {
+        "_name": "hf_encoder", "arch": "hf_encoder", "hf_encoder": text, "hf_segments": has_segments,
+        "max_positions": longest,
+    }  # fmt: skip
+    task = ["--task", "text_classification", "--num-classes", str(len(names)), "--init-token", "0"]
+    task += ["--shorten-method", "truncate", "--max-positions", str(longest)]
+    task += ["--separator-token", "2"] * (tokenizer.options["separators"] != 1)
+    weights = {f"hf.{name}": tensor for name, tensor in model.state_dict().items()}
+    state = checkpoint_state(weights, options, [str(folder), *task, "--criterion", "sentence_prediction"])
+    state["cfg"]["task"]["class_names"] = names
+    return state
+
+
+def _classes(folder: Path, config: dict[str, Any]) -> list[str]:
+    """The classes, in the order of the head's rows."""
+    where, kinds = folder / "config.json", config.get("architectures")
+    if isinstance(kinds, list) and kinds and not str(kinds[0]).endswith(f"For{_HEAD}"):
+        raise DataError(
+            f"{where}: the folder of a {kinds[0]!s:.60}, which has no trained head for classes of texts. "
+            f"Pass that of a …For{_HEAD}"
+        )
+    names = names_in(config) or [f"LABEL_{number}" for number in range(2)]
+    predicts = "numbers" if len(names) < 2 else _NOT_CLASSES.get(str(config.get("problem_type")), "")
+    if predicts:
+        raise DataError(f"{where}: the model predicts {predicts}, not classes. Pass one with classes")
+    if len(set(names)) < len(names):
+        raise DataError(f"{where}: id2label has a class twice ({', '.join(names):.200}). Rename one there")
+    return [check_class_name(name, str(where)) for name in names]
+
+
+def _longest_of_tokenizer(folder: Path) -> int:
+    """The most tokens of a row, as tokenizer_config.json has it; a text that is longer is cut."""
+    file = folder / "tokenizer_config.json"
+    most = json_object(file).get("model_max_length") if file.is_file() else None
+    # transformers writes 1e30 for none.
+    return most if type(most) is int and 0 < most < 1 << 31 else 1 << 31

@@ -1,0 +1,213 @@
+"""A folder of transformers' …ForSequenceClassification is opened like a checkpoint; nothing in it is run."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hf_encoders import KINDS, TEXT, save_encoder
+from support import CommandMain, write_json_lines
+
+from fairseq_adv import load
+from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.labelled_rows import LabelledRows
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
+from fairseq_adv.evaluation.attack import attack_checkpoint
+from fairseq_adv.evaluation.attack_settings import Attack
+
+transformers = pytest.importorskip("transformers")
+CLASSES = ["unclear", "attack", "harmless"]  # not in the order of prepared data
+LONG = " ".join(TEXT)
+
+
+def save(folder: Path, kind: str, **changes: Any) -> Any:
+    """A random classifier in a folder; returns transformers' model."""
+    save_encoder(folder, kind, **changes)
+    torch.manual_seed(2)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, id2label=dict(enumerate(CLASSES)), label2id={n: k for k, n in enumerate(CLASSES)}
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.3)
+    model.eval().save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_answers_are_transformers_own(kind: str, tmp_path: Path) -> None:
+    """Also to a text that is cut."""
+    folder = tmp_path / "model"
+    theirs = save(folder, kind)
+    tokenizer, ours = transformers.AutoTokenizer.from_pretrained(folder), load(folder, device="cpu")
+    for text in (*TEXT[:3], LONG):
+        batch = tokenizer(text, truncation=True, max_length=40, return_tensors="pt")
+        with torch.no_grad():
+            expected = theirs(**batch).logits.softmax(-1)[0].tolist()
+        (found,) = ours.predict([text])
+        assert list(found.probabilities) == CLASSES
+        assert list(found.probabilities.values()) == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.mark.parametrize("second", [0, 1])
+def test_the_segments_of_a_pair_are_the_tokenizers(second: int, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, processors
+
+    folder = tmp_path / "model"
+    theirs = save(folder, "bert")
+    engine = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    engine.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair=f"[CLS] $A [SEP] $B:{second} [SEP]:{second}",
+        special_tokens=[(one, engine.token_to_id(one)) for one in ("[CLS]", "[SEP]")],
+    )  # fmt: skip
+    engine.save(str(folder / "tokenizer.json"))
+    pairs = [(TEXT[2], TEXT[5]), (TEXT[7], TEXT[8])]
+    found = load(folder, device="cpu").predict(pairs)  # of different lengths, in one mini-batch
+    for pair, answer in zip(pairs, found):
+        encoding = engine.encode(*pair)
+        assert max(encoding.type_ids) == second
+        with torch.no_grad():
+            logits = theirs(
+                input_ids=torch.tensor([encoding.ids]), token_type_ids=torch.tensor([encoding.type_ids])
+            ).logits
+        expected = logits.softmax(-1)[0].tolist()
+        assert list(answer.probabilities.values()) == pytest.approx(expected, abs=2e-6)
+
+
+@pytest.fixture
+def attack(capsys: pytest.CaptureFixture[str]) -> CommandMain:
+    return CommandMain("attack", capsys)
+
+
+def test_attacks_on_its_words_and_embeddings(tmp_path: Path, attack: CommandMain) -> None:
+    """The classes go by name; the clean numbers are transformers' own."""
+    folder = tmp_path / "model"
+    theirs = save(folder, "bert")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    rows = [{"text": text, "label": CLASSES[k % 3].title()} for k, text in enumerate(TEXT)]
+    data = write_json_lines(tmp_path / "rows.jsonl", rows)
+    with torch.no_grad():
+        logits = torch.cat([theirs(**tokenizer(text, return_tensors="pt")).logits for text in TEXT])
+    gold = torch.arange(len(TEXT)) % 3
+    right = float((logits.argmax(1) == gold).float().mean())
+    words = ["--data", data, "--text", "text", "--label", "label", "--cpu", "--json", "--out"]
+    for how in (["--words", "spaced"], ["--attack", "deepwordbug"]):
+        done = attack(folder, *how, *words, tmp_path / how[1])
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        found = found["attacks"]["spaced"] if "attacks" in found else found
+        assert found["clean"] == pytest.approx(100 * right)
+        assert {*found["made_from"]["checkpoint"]} >= {"config.json", "model.safetensors", "tokenizer.json"}
+    labels = [row["label"] for row in rows]
+    where = [f"rows:{k}" for k in range(len(rows))]
+    splits = [LabelledRows(split, ([*TEXT],), labels, where) for split in ("train", "valid")]
+    config = PrepareConfig(tokenizer_for_encoder(folder), progress=False, allow_odd_labels=True)
+    prepare_classification(splits, tmp_path / "data", config)
+    found = attack_checkpoint(
+        str(folder), Attack(0.5, 0.2, 3, relative=True), str(tmp_path / "data"), cpu=True
+    )
+    loss = torch.nn.functional.cross_entropy(logits, gold)
+    assert found["loss"] == pytest.approx(float(loss), abs=1e-5) and found["accuracy"] == pytest.approx(
+        100 * right
+    )
+    assert found["perturbed_loss"] > found["loss"] + 0.01
+    done = attack(folder, "--epsilon", "0.1", "--relative", "--cpu")
+    assert (
+        done.returncode == 2 and f"Prepare it with --encoder {folder}, and pass it as --data" in done.stderr
+    )
+
+
+def edit(folder: Path, **changes: Any) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, **changes}))
+
+
+def lacking(folder: Path, *names: str) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if name not in names}
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+NAMES = {str(k): name for k, name in enumerate(CLASSES)}
+REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
+    "another head": (
+        lambda folder: edit(folder, architectures=["BertForMaskedLM"]),
+        "the folder of a BertForMaskedLM, which has no trained head for classes of texts",
+    ),
+    "a head that is not there": (lambda folder: lacking(folder, "classifier.bias"), "lack classifier.bias"),
+    "half a pooler": (lambda folder: lacking(folder, "bert.pooler.dense.weight"), "lack bert.pooler.dense"),
+    "too few names": (
+        lambda folder: edit(folder, id2label={"0": "a", "1": "b"}),
+        "the weights of the head are not those of 2 classes",
+    ),
+    "numbers": (lambda folder: edit(folder, problem_type="regression"), "the model predicts numbers"),
+    "one output": (lambda folder: edit(folder, id2label={"0": "a"}), "the model predicts numbers"),
+    "labels": (
+        lambda folder: edit(folder, problem_type="multi_label_classification"),
+        "the model predicts several labels for a text, not classes",
+    ),
+    "a name twice": (lambda folder: edit(folder, id2label={**NAMES, "2": "attack"}), "has a class twice"),
+    "a name that is read elsewhere": (
+        lambda folder: edit(folder, id2label={**NAMES, "2": "${env:HOME}"}),
+        "fairseq can't store the class name '${env:HOME}'",
+    ),
+    "other classes than the data": (
+        lambda folder: edit(folder, id2label={"0": "a", "1": "b", "2": "c"}),
+        "label 'attack' is not one of the model's classes (a, b, c). Map it with --label-map attack=a",
+    ),
+    "classes without names": (
+        lambda folder: edit(folder, id2label={str(k): f"LABEL_{k}" for k in range(3)}),
+        "Map it with --label-map attack=LABEL_0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str, tmp_path: Path, attack: CommandMain) -> None:
+    folder, (change, told) = tmp_path / "model", REFUSED[name]
+    save(folder, "bert")
+    change(folder)
+    data = write_json_lines(tmp_path / "rows.jsonl", [{"text": TEXT[0], "label": "attack"}])
+    words = ["--words", "spaced", "--data", data, "--text", "text", "--label", "label", "--cpu"]
+    done = attack(folder, *words, "--out", tmp_path / "out")
+    errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert done.returncode == 2 and len(errors) == 1 and told in errors[0], done.stderr
+    assert not (tmp_path / "out" / "spaced").exists()
+
+
+class Payload:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.marker,)
+
+
+@pytest.mark.parametrize("vehicle", ["code beside the weights", "a pickle as weights"])
+def test_nothing_in_it_is_run(vehicle: str, tmp_path: Path) -> None:
+    folder, marker = tmp_path / "model", tmp_path / "was-run"
+    save(folder, "bert")
+    expected = load(folder, device="cpu").predict([TEXT[0]])
+    if vehicle.startswith("a pickle"):
+        (folder / "model.safetensors").unlink()
+        (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"classifier.bias": Payload(marker)}))
+        with pytest.raises(DataError, match="safetensors"):
+            load(folder, device="cpu")
+    else:
+        (folder / "own.py").write_text(f"open({str(marker)!r}, 'w')\n")
+        auto = {f"Auto{kind}": "own.Own" for kind in ("Config", "Model", "ModelForSequenceClassification")}
+        edit(folder, auto_map=auto, trust_remote_code=True, _attn_implementation="own/kernel")
+        names = json.loads((folder / "tokenizer_config.json").read_text())
+        names["auto_map"] = {"AutoTokenizer": ["own.Own", "own.Own"]}
+        (folder / "tokenizer_config.json").write_text(json.dumps(names))
+        found = load(folder, device="cpu").predict([TEXT[0]])
+        assert found == expected
+    assert not marker.exists()
