@@ -8,10 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .script import RESUMABLE, VerbParser, check_name, positive, whole
-from .shared_options import add_columns, add_shared, add_tokenizer, tokenizer_of, words_after_labels
+from fairseq_adv.data.text.changed_words import APPENDED, KINDS
+
+from .script import RESUMABLE, VerbParser, check_name, fraction, positive, whole
+from .shared_options import (
+    add_appended,
+    add_columns,
+    add_shared,
+    add_tokenizer,
+    tokenizer_of,
+    words_after_labels,
+)
 
 if TYPE_CHECKING:
+    from fairseq_adv.data.classes.augment import Augment
     from fairseq_adv.data.classes.prepare_classification import PrepareConfig
     from fairseq_adv.data.tables.labelled_rows import LabelledRows
     from fairseq_adv.data.tables.several_labels import LabelColumns
@@ -31,9 +41,23 @@ def classification_options(parser: VerbParser) -> None:
     add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
     add("--allow-odd-labels", action="store_true", help="accept labels that look as if --label named a wrong "
         "column: more than 100 classes, a class with one row, or nearly as many classes as rows")  # fmt: skip
-    _add_checks(parser)
+    _add_checks(parser, more="; and for --augment")
+    _add_augment(parser)
     add_tokenizer(parser)
     add_shared(add, "--max-line-mb", "--overwrite")
+
+
+def _add_augment(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("copies of training texts, changed as by fairseq-adv attack --words")
+    add = group.add_argument
+    add("--augment", nargs="+", choices=KINDS, default=[], metavar="KIND", help="add a copy of each training "
+        "row for each KIND: spaced, homoglyphs, appended")  # fmt: skip
+    add("--augment-share", type=fraction, default=1.0, metavar="S", help="only of this fraction of the "
+        "rows, chosen at random")  # fmt: skip
+    add("--augment-class", metavar="NAME", help="only of rows of this class")
+    add_appended(add, from_texts=False)
+    add("--append-other-classes", action="store_true",
+        help="append the beginnings of training texts of other classes")  # fmt: skip
 
 
 def classification(args: argparse.Namespace) -> None:
@@ -53,6 +77,8 @@ def classification(args: argparse.Namespace) -> None:
       fairseq-adv prepare classification comments.csv --text comment --label toxic insult threat \\
           --encoder my_encoder toxicity
       fairseq-adv prepare classification --dataset ag_news --text text --label label --encoder my_encoder news
+      fairseq-adv prepare classification prompts.csv --text prompt --label kind --encoder my_encoder guard \\
+          --augment spaced homoglyphs appended --augment-share 0.2
     """
     from fairseq_adv.data.classes.prepare_classification import prepare_classification
 
@@ -60,8 +86,32 @@ def classification(args: argparse.Namespace) -> None:
     config = replace(
         _config(args), regression=args.regression, allow_odd_labels=args.allow_odd_labels, several=several,
         label_names=[] if args.label_separator else args.label if several else [],
+        augment=_augment(args, several or args.regression),
     )  # fmt: skip
     _report(prepare_classification(_splits(args), args.out, config))
+
+
+def _augment(args: argparse.Namespace, without_classes: bool) -> Augment | None:
+    from fairseq_adv.data.classes.augment import Augment
+    from fairseq_adv.data.errors import DataError
+
+    appended = {"--append-words": args.append_words, "--append-other-classes": args.append_other_classes}
+    of_classes = {"--augment-class": args.augment_class, "--append-other-classes": args.append_other_classes}
+    given = [name for name, value in appended.items() if value]
+    if given and APPENDED not in args.augment:
+        raise DataError(f"{given[0]}: needs --augment appended. Leave it out")
+    if len(given) > 1:
+        raise DataError(f"{' and '.join(given)}: pass one of them")
+    if not args.augment and (args.augment_class or args.augment_share < 1):
+        raise DataError("--augment-share and --augment-class need --augment. Leave them out")
+    if without_classes and any(of_classes.values()):
+        name = next(name for name, value in of_classes.items() if value)
+        raise DataError(f"{name}: the texts have no single class. Leave it out")
+    if not args.augment:
+        return None
+    return Augment(
+        args.augment, args.augment_share, args.augment_class, args.append_words, args.append_other_classes
+    )
 
 
 def _splits(args: argparse.Namespace) -> list[LabelledRows]:
@@ -291,12 +341,12 @@ def wsc(args: argparse.Namespace) -> None:
     _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 
 
-def _add_checks(parser: argparse.ArgumentParser) -> None:
+def _add_checks(parser: argparse.ArgumentParser, more: str = "") -> None:
     """The options of your own data: a validation split, and rows that look like mistakes."""
     add = parser.add_argument_group("if the data has no validation split").add_argument
     add("--valid-share", type=positive, metavar="S",
         help="hold out this fraction of the training rows (default: 0.1)")  # fmt: skip
-    add("--seed", type=whole, default=1, help="seed for choosing those rows")
+    add("--seed", type=whole, default=1, help=f"seed for choosing those rows{more}")
     parser.add_argument("--refuse-suspicious", action="store_true",
         help="write nothing if texts are empty, only white space or have NUL characters, classes look alike, "
         "the same text has different labels, or rows of train are also in valid or test (default: only count "

@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Optional
 
+from fairseq_adv.data.classes.augment import Augment, augmented
 from fairseq_adv.data.classes.nli_files import NliFile, find_files, read_nli
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import LabelledRows, check_classes, joined, refuse_odd_labels
@@ -42,6 +43,7 @@ class PrepareConfig:
         several: the labels are texts of :func:`fairseq_adv.data.tables.several_labels.joined_labels`, for
             ``--task multi_label``.
         label_names: of ``several`` labels, in the order of the model's outputs; empty: those in training.
+        augment: copies to add to the training rows; their words are chosen by ``seed`` too.
     """
 
     tokenizer: TokenToIds
@@ -54,6 +56,7 @@ class PrepareConfig:
     allow_odd_labels: bool = False
     several: bool = False
     label_names: Sequence[str] = ()
+    augment: Optional[Augment] = None
 
 
 def prepare_classification(
@@ -78,11 +81,14 @@ def prepare_classification(
     if not (config.regression or config.allow_odd_labels or config.several):
         refuse_odd_labels(splits[0])
     splits, notes = _with_valid(splits, config)
+    written, copies = list(splits), []
+    if config.augment is not None:
+        written[0], copies = augmented(splits[0], config.augment, config.seed)
     made_from = {
         "format": FORMAT_VERSION,
         "kind": "numbers" if config.regression else SEVERAL if config.several else "classes",
         "tokenizer": config.tokenizer.fingerprint(),
-        "rows (sha256)": {split.name: _digest(split) for split in splits},
+        "rows (sha256)": {split.name: _digest(split) for split in written},
     }
     result = Prepared(title, out, notes=notes)
     classes = None
@@ -103,10 +109,11 @@ def prepare_classification(
     if finished(out, made_from, config.overwrite):
         result.reused = True
         return result
+    result.notes += copies
     with workspace(out, made_from) as folder:
-        write_folder(folder, splits, classes, config.tokenizer, result, config.progress, config.several)
+        write_folder(folder, written, classes, config.tokenizer, result, config.progress, config.several)
     if classes is not None and not config.several:
-        result.notes += _unequal(splits[0].labels)
+        result.notes += _unequal(written[0].labels)
     result.notes.append(_learned(class_names(classes) if classes else None, splits[0], config.several))
     unlabelled = [split.name for split in splits if not split.labels]
     if unlabelled:

@@ -56,6 +56,7 @@ class Harmless:
 
     phrases: Sequence[str] = EVERYDAY
     texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _others: dict[str, list[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def draw(self, count: int, label: str, numbers: random.Random) -> list[str]:
         """At random: so many phrases, or the first words of as many texts of other classes as it takes.
@@ -65,13 +66,14 @@ class Harmless:
         """
         if not self.texts:
             return [numbers.choice(self.phrases) for _ in range(count)]
-        others = [text for name, texts in self.texts.items() if name != label for text in texts]
-        others = [text for text in others if text.split()]
-        if not others:
+        if label not in self._others:
+            others = [text for name, texts in self.texts.items() if name != label for text in texts]
+            self._others[label] = [text for text in others if text.split()]
+        if not self._others[label]:
             raise DataError(f"there is no text of another class than {label!r:.40} whose words to append")
         found: list[str] = []
         while len(found) < count:
-            found += islice(numbers.choice(others).split(), count - len(found))
+            found += islice(numbers.choice(self._others[label]).split(), count - len(found))
         return found
 
 
