@@ -78,7 +78,7 @@ def test_where_appended_words_come_from(tmp_path: Path) -> None:
 
 
 def test_only_the_training_rows_are_copied(tmp_path: Path) -> None:
-    """Those left after valid rows are held out, too. The same options make nothing new, others another folder."""
+    """Those left, if valid rows are held out. The same options make nothing new, others another folder."""
     tokenizer = tokenizer_for_encoder(small_wordpiece(tmp_path / "encoder"))
     splits = [rows(), rows("valid"), rows("test")]
 
