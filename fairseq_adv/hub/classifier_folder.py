@@ -20,17 +20,19 @@ from fairseq_adv.hub.convert import checkpoint_state
 from fairseq_adv.models import transformers_models as theirs
 
 _HEAD = "SequenceClassification"
-_NOT_CLASSES = {"regression": "numbers", "multi_label_classification": "several labels for a text"}
+_SEVERAL = "multi_label_classification"  # its problem_type
 
 
 def checkpoint_of(folder: Path) -> dict[str, Any]:
-    """What a checkpoint of this model would hold, with a plain configuration.
+    """What a checkpoint of this model would hold, with a plain configuration. Probabilities are those at
+    temperature 1; each of several labels holds from .5 on.
 
     Raises:
         DataError: it is not the folder of an encoder with a trained head for classes, or can't be used; the
             message names the file.
     """
-    names = _classes(folder, read_config(folder))
+    settings = read_config(folder)
+    names, several = _classes(folder, settings), settings.get("problem_type") == _SEVERAL
     text, tensors = theirs.read(folder)
     description, tokenizer = theirs.described(text), HFTokenizer(folder)
     words = len(vocabulary_rows(description["config"]["vocab_size"], description["special"]))
@@ -44,7 +46,14 @@ def checkpoint_of(folder: Path) -> dict[str, Any]:
         "_name": "hf_encoder", "arch": "hf_encoder", "hf_encoder": text, "hf_segments": has_segments,
         "max_positions": longest,
     }  # fmt: skip
-    task = ["--task", "text_classification", "--num-classes", str(len(names)), "--init-token", "0"]
+    task = [
+        "--task",
+        "multi_label" if several else "text_classification",
+        "--num-classes",
+        str(len(names)),
+        "--init-token",
+        "0",
+    ]
     task += ["--shorten-method", "truncate", "--max-positions", str(longest)]
     task += ["--separator-token", "2"] * (tokenizer.options["separators"] != 1)
     weights = {f"hf.{name}": tensor for name, tensor in model.state_dict().items()}
@@ -62,9 +71,9 @@ def _classes(folder: Path, config: dict[str, Any]) -> list[str]:
             f"Pass that of a …For{_HEAD}"
         )
     names = names_in(config) or [f"LABEL_{number}" for number in range(2)]
-    predicts = "numbers" if len(names) < 2 else _NOT_CLASSES.get(str(config.get("problem_type")), "")
-    if predicts:
-        raise DataError(f"{where}: the model predicts {predicts}, not classes. Pass one with classes")
+    kind = config.get("problem_type")
+    if kind == "regression" or (len(names) < 2 and kind != _SEVERAL):
+        raise DataError(f"{where}: the model predicts numbers, not classes. Pass one with classes")
     if len(set(names)) < len(names):
         raise DataError(f"{where}: id2label has a class twice ({', '.join(names):.200}). Rename one there")
     return [check_class_name(name, str(where)) for name in names]

@@ -55,6 +55,19 @@ def test_its_answers_are_transformers_own(kind: str, tmp_path: Path) -> None:
         assert list(found.probabilities.values()) == pytest.approx(expected, abs=2e-6)
 
 
+def test_several_labels(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    theirs = save(folder, "roberta")
+    edit(folder, problem_type="multi_label_classification")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    for text, found in zip(TEXT, load(folder, device="cpu").predict(TEXT)):
+        with torch.no_grad():
+            expected = theirs(**tokenizer(text, return_tensors="pt")).logits.sigmoid()[0].tolist()
+        assert list(found.probabilities.values()) == pytest.approx(expected, abs=2e-6)
+        held = [name for name, share in zip(CLASSES, expected) if share > 0.5]
+        assert found.label == "|".join(held)
+
+
 @pytest.mark.parametrize("second", [0, 1])
 def test_the_segments_of_a_pair_are_the_tokenizers(second: int, tmp_path: Path) -> None:
     from tokenizers import Tokenizer, processors
@@ -150,10 +163,6 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "numbers": (lambda folder: edit(folder, problem_type="regression"), "the model predicts numbers"),
     "one output": (lambda folder: edit(folder, id2label={"0": "a"}), "the model predicts numbers"),
-    "labels": (
-        lambda folder: edit(folder, problem_type="multi_label_classification"),
-        "the model predicts several labels for a text, not classes",
-    ),
     "a name twice": (lambda folder: edit(folder, id2label={**NAMES, "2": "attack"}), "has a class twice"),
     "a name that is read elsewhere": (
         lambda folder: edit(folder, id2label={**NAMES, "2": "${env:HOME}"}),
