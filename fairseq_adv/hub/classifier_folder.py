@@ -46,14 +46,8 @@ def checkpoint_of(folder: Path) -> dict[str, Any]:
         "_name": "hf_encoder", "arch": "hf_encoder", "hf_encoder": text, "hf_segments": has_segments,
         "max_positions": longest,
     }  # fmt: skip
-    task = [
-        "--task",
-        "multi_label" if several else "text_classification",
-        "--num-classes",
-        str(len(names)),
-        "--init-token",
-        "0",
-    ]
+    task = ["--task", "multi_label" if several else "text_classification", "--init-token", "0"]
+    task += ["--num-classes", str(len(names))]
     task += ["--shorten-method", "truncate", "--max-positions", str(longest)]
     task += ["--separator-token", "2"] * (tokenizer.options["separators"] != 1)
     weights = {f"hf.{name}": tensor for name, tensor in model.state_dict().items()}
