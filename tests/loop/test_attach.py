@@ -228,7 +228,10 @@ def test_several_labels_have_their_own_divergence(tmp_path: Path, several: bool)
     trainer = trainer_of(tmp_path, "alum_vat", max_steps=1)
     if several:
         collate = trainer.data_collator
-        trainer.data_collator = lambda rows: {**collate(rows), "labels": torch.tensor([[1.0, 0, 1], [0, 0, 0]])}
+        trainer.data_collator = lambda rows: {
+            **collate(rows),
+            "labels": torch.tensor([[1.0, 0, 1], [0, 0, 0]]),
+        }
     trainer.train()
     assert trainer.training_step.__self__.method.multi_label is several  # type: ignore[attr-defined]
 
