@@ -139,6 +139,7 @@ def test_a_column_with_a_separator_makes_the_same_data(
         ("a,p|-,0\n", ["x", "--label-separator", "|"], "csv:2: '-' can't be the name of a label"),
         ("a,p;q|r,0\n", ["x", "--label-separator", ";"], r"csv:2: 'q\|r' can't be the name of a label"),
         ("a,1,0\n", ["x", "z"], "no column 'z'"),
+        ("a,1,0\n", ["x,y"], "no column 'x,y'.* Pass x y, with spaces"),
     ],
 )
 def test_odd_rows_and_options_are_refused(

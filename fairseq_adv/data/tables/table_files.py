@@ -112,7 +112,9 @@ class _Cells(dict[str, Any]):
 def no_column(row: Mapping[str, Any], column: str, where: str) -> DataError:
     """The error that lists the existing columns, at the line that names them if there is one."""
     where = getattr(row, "head", where)
-    return DataError(f"{where}: no column {column!r}. The columns are {', '.join(map(repr, row)):.400}.")
+    parts = column.split(",")
+    fix = f" Pass {' '.join(parts)}, with spaces." if len(parts) > 1 and {*parts} <= {*row} else ""
+    return DataError(f"{where}: no column {column!r}. The columns are {', '.join(map(repr, row)):.400}.{fix}")
 
 
 def _by_name(rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
