@@ -155,12 +155,12 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         path: may also be the folder of a model with classes, in Hugging Face's layout.
     """
     if (path / "config.json").is_file():
-        state = checkpoint_of(path)
-        return {**state, "cfg": OmegaConf.create(state["cfg"])}
+        of_folder = checkpoint_of(path)
+        return {**of_folder, "cfg": OmegaConf.create(of_folder["cfg"])}
     if not path.is_file():
         raise no_checkpoint(path)
     with reported_as_data_error(path, "not a checkpoint written by fairseq-train: "):
-        state = checkpoint_utils.load_checkpoint_to_cpu(str(path))
+        state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         checkpoints.check_to_build(state, path)
         for name in ("task", "criterion", "model", "dataset"):
             there = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))

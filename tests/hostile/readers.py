@@ -44,6 +44,7 @@ from fairseq_adv.evaluation.entity_report import score_columns
 from fairseq_adv.evaluation.predict.benchmarks import check_file
 from fairseq_adv.evaluation.span_report import score_file
 from fairseq_adv.evaluation.word_attacks.candidates import Neighbours, WordNet
+from fairseq_adv.hub.classifier_folder import checkpoint_of
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv.models import transformers_models
 from fairseq_adv.retrieval.sentences import survey
@@ -206,6 +207,15 @@ def _as_it_is(folder: Path) -> object:
     return save_encoder(folder, "deberta-v3")
 
 
+def _classifier(folder: Path) -> object:
+    from transformers import AutoModelForSequenceClassification
+
+    _as_it_is(folder)
+    names = {0: "fine", 1: "bad"}
+    model = AutoModelForSequenceClassification.from_pretrained(folder, id2label=names)
+    return model.save_pretrained(folder)
+
+
 def _kept(folder: Path) -> object:
     """As it stands beside data."""
     save_encoder(folder.parent / "encoder", "electra")
@@ -327,6 +337,7 @@ READERS: dict[str, Reader] = {
     "safetensors": Reader("b.safetensors", _roberta, _convert),
     "tokenizer_config.json": Reader("tokenizer_config.json", _roberta, _convert),
     "hf config.json": Reader("config.json", _as_it_is, built_as_it_is),
+    "classifier config.json": Reader("config.json", _classifier, checkpoint_of),
     "hf safetensors": Reader("model.safetensors", _as_it_is, built_as_it_is),
     "hf tokenizer.json": Reader("tokenizer.json", _as_it_is, _tokenizer),
     "hf vocabulary": Reader(HF_VOCABULARY, _kept, _tokenizer),

@@ -78,7 +78,7 @@ def _copies(
     train: LabelledRows, kind: str, rows: Sequence[int], harmless: Harmless, seed: int
 ) -> LabelledRows:
     """Copies of these rows, but not of rows in which nothing can change."""
-    side, kept, texts = len(train.inputs) - 1, [], []
+    side, kept, texts = len(train.inputs) - 1, list[int](), list[str]()
     for row in rows:
         numbers = random.Random(f"{seed}:{kind}:{row}")
         share = numbers.randint(1, _STEPS) / _STEPS

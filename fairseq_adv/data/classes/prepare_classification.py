@@ -81,7 +81,7 @@ def prepare_classification(
     if not (config.regression or config.allow_odd_labels or config.several):
         refuse_odd_labels(splits[0])
     splits, notes = _with_valid(splits, config)
-    written, copies = list(splits), []
+    written, copies = list(splits), list[str]()
     if config.augment is not None:
         written[0], copies = augmented(splits[0], config.augment, config.seed)
     made_from = {
