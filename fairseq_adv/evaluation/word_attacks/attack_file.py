@@ -138,8 +138,9 @@ def _attacked(
 def _made_from(request: Request) -> dict[str, Any]:
     """Everything that the results depend on."""
     file = {name: value for name, value in asdict(request.file).items() if name != "path"}
-    if file["only_class"] is None:  # as before there was this option
-        del file["only_class"]
+    for later in ("more_labels", "label_separator", "only_class"):  # left out: as before there were these
+        if not file[later]:
+            del file[later]
     given = request.checkpoint
     named = {**asdict(request.resources), "tokenizer": request.how.tokenizer_dir}
     return {
