@@ -79,7 +79,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb.
 
     Returns:
-        the exit status: 0 success, 1 something is broken or missing, 2 a user error.
+        the exit status: 0 success, 1 something is broken or missing, 2 a user error, 3 a limit of attack is
+        missed.
     """
     words = sys.argv[1:] if argv is None else list(argv)
     args = argparse.Namespace()
