@@ -26,24 +26,31 @@ PATCHED_MODULES = {
     "fairseq.data.token_block_dataset": ("", "newer_versions.restore_numpy_names"),
     "fairseq.modules.dynamic_crf_layer": ("", "newer_versions.restore_numpy_names"),
 }
+# Compiled modules of fairseq that can't be used without a build; where they aren't built, our files of the
+# same names in Python run in their place.
+STAND_INS = ("fairseq.data.data_utils_fast", "fairseq.data.token_block_utils_fast")
 
 
 class Finder:
-    """A ``sys.meta_path`` finder that handles only the patched modules."""
+    """A ``sys.meta_path`` finder that handles only the patched modules, and those that were not built."""
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):  # type: ignore[no-untyped-def]
         """The other finders' spec; its loader applies the patches. See ``importlib.abc.MetaPathFinder``."""
-        if name not in PATCHED_MODULES:
+        if name not in PATCHED_MODULES and name not in STAND_INS:
             return None
         for finder in sys.meta_path:
             spec = None
             if finder is not cls and hasattr(finder, "find_spec"):
                 spec = finder.find_spec(name, path, target)
             if spec is not None:
-                if spec.loader is not None:
+                if spec.loader is not None and name in PATCHED_MODULES:
                     _patch_on_exec(spec.loader, *PATCHED_MODULES[name])  # type: ignore[no-untyped-call]
                 return spec
+        if name in STAND_INS:
+            from importlib.util import spec_from_file_location
+
+            return spec_from_file_location(name, f"{__path__[0]}/{name.rpartition('.')[2]}.py")
         return None
 
 

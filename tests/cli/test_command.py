@@ -128,7 +128,6 @@ def test_doctor_on_this_machine() -> None:
         ((3, 10), {"torch": "2.5.1"}, "torch", "needs 2.6; fairseq_adv<0.4 works with older ones"),
         ((3, 10), {"fairseq": "0.12.3"}, "fairseq", "fix: pip install fairseq==0.12.2"),
         ((3, 10), {"hydra_core": "1.3.2"}, "hydra-core", "fix: pip install hydra-core==1.0.7"),
-        ((3, 10), {"pip": "24.1"}, "", "note: pip 24.1 and later"),
     ],
 )
 def test_doctor_names_what_is_broken_and_the_mend(
@@ -167,7 +166,7 @@ def test_doctor_sees_missing_extensions_and_a_pth_that_was_not_run(
     assert found.broken and found.value == "not active" and "did not run" in found.problem
     monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".of-another-python.so"])
     status, text = report()
-    assert status == 1 and ": data_utils_fast and token_block_utils_fast" in text
+    assert status == 0 and "note: Python in place of data_utils_fast and token_block_utils_fast" in text
 
 
 def test_options_lists_what_fairseq_s_help_leaves_out() -> None:
