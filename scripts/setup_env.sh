@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Creates .venv with fairseq_adv (pip install -e) and everything that it needs. Does nothing if setup.py,
 # constraints.txt and the Python have not changed since the last call. Installs with uv if it is on PATH, else
-# with pip; either way, constraints.txt pins the versions, and the environment has pip 24.0.
+# with the pip of that Python; either way, constraints.txt pins the versions. Needs no compiler.
 #
 #   scripts/setup_env.sh              for development: includes what the tests need
 #   scripts/setup_env.sh --no-test    for use only
@@ -47,14 +47,13 @@ if [ -x "$venv/bin/python" ] && [ -f "$stamp" ]; then
     fi
 fi
 
-# fairseq 0.12.2 is built from C++ source: report missing tools now, not after minutes in pip's log.
+# fairseq 0.12.2 compiles two modules, if it can; fairseq_adv_compat has the same in Python.
 include=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
-if ! command -v "${CXX:-c++}" >/dev/null; then
-    die "no C++ compiler found; building fairseq 0.12.2 needs one (Debian, Ubuntu: apt install build-essential; Fedora: dnf install gcc-c++)"
-fi
-if ! echo '#include <Python.h>' | "${CXX:-c++}" -x c++ -fsyntax-only -I"$include" - 2>/dev/null; then
-    die "Python.h of Python $version was not found under $include; building fairseq 0.12.2 needs it" \
-        "(Debian, Ubuntu: apt install python${version%.*}-dev; Fedora: dnf install python${version%.*}-devel)"
+compiler=()
+if echo '#include <Python.h>' | "${CXX:-c++}" -x c++ -fsyntax-only -I"$include" - 2>/dev/null; then
+    compiler=(--compiler)
+else
+    say "no C++ compiler or no Python.h was found: fairseq is installed without its compiled modules (same results)"
 fi
 
 if [ ! -x "$venv/bin/python" ] || [ "$("$venv/bin/python" -c 'import platform; print(platform.python_version())')" != "$version" ]; then
@@ -63,20 +62,20 @@ if [ ! -x "$venv/bin/python" ] || [ "$("$venv/bin/python" -c 'import platform; p
         die "'$python -m venv' failed (Debian, Ubuntu: apt install python${version%.*}-venv)"
 fi
 rm -f "$stamp"
-# The last pip that accepts the metadata of omegaconf 2.0.x, which fairseq 0.12.2 needs; "pip<24.1" would keep
-# an older one. Also with uv, since fairseq-adv fetch runs pip.
-say "installing pip 24.0"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check 'pip==24.0'
+say "downloading wheels that this pip installs (scripts/repack_wheels.py)"
+wheels=$(mktemp -d)
+trap 'rm -rf "$wheels"' EXIT
+"$venv/bin/python" scripts/repack_wheels.py ${compiler[@]+"${compiler[@]}"} "$wheels" >/dev/null
 if ! command -v nvidia-smi >/dev/null && ! "$venv/bin/python" -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("torch"))'
 then
     say "no NVIDIA driver was found, but torch comes with CUDA, in gigabytes, unless pip has an index of CPU builds;" \
         "a torch that is already in $venv is kept (docs/start.md, Install)"
 fi
-say "installing fairseq_adv and its dependencies (downloads torch and builds fairseq: minutes the first time)"
+say "installing fairseq_adv and its dependencies (downloads torch)"
 if command -v uv >/dev/null; then
-    uv pip install --python "$venv/bin/python" -c constraints.txt -e ".$extras"
+    uv pip install --python "$venv/bin/python" --find-links "$wheels" -c constraints.txt -e ".$extras"
 else
-    "$venv/bin/python" -m pip install --disable-pip-version-check -c constraints.txt -e ".$extras"
+    "$venv/bin/python" -m pip install --disable-pip-version-check --find-links "$wheels" -c constraints.txt -e ".$extras"
 fi
 # fairseq requires torchaudio and never uses it here. Where it can't be loaded (its wheels need CUDA's torch),
 # transformers, which imports what is installed, would fail too.

@@ -169,8 +169,7 @@ def set_up(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return run_command("bash", str(ROOT / "scripts" / "setup_env.sh"), *words, **environment)
 
 
-DEV = f"apt install python3.{sys.version_info.minor}-dev;"
-OLD, NO_HEADERS = "#!/bin/sh\necho 3.9.18\n", "#!/bin/sh\nexit 1\n"
+OLD = "#!/bin/sh\necho 3.9.18\n"
 
 
 @pytest.mark.parametrize(
@@ -178,10 +177,8 @@ OLD, NO_HEADERS = "#!/bin/sh\necho 3.9.18\n", "#!/bin/sh\nexit 1\n"
     [
         ({"PYTHON": "python3.99"}, "", ["PYTHON="]),
         ({"PYTHON": "old"}, OLD, ["3.9.18", "3.10 to 3.14", "fairseq_adv 0.3"]),
-        ({"PYTHON": sys.executable, "CXX": "no-compiler"}, "", ["no C++ compiler", "build-essential"]),
-        ({"PYTHON": sys.executable, "CXX": "c++"}, NO_HEADERS, ["Python.h", DEV]),
     ],
-    ids=["no such Python", "one that fairseq cannot run on", "no compiler", "no Python.h"],
+    ids=["no such Python", "one that fairseq cannot run on"],
 )
 def test_set_up_says_what_is_missing(
     tmp_path: Path, changed: dict[str, str], program: str, told: list[str]
@@ -199,10 +196,10 @@ def test_set_up_says_what_is_missing(
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """An environment to keep; without a compiler, so that a set-up that would go on stops with status 2."""
+    """An environment to keep; without an index, so that a set-up that would go on fails."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
-    return {"VENV": str(tmp_path), "CXX": str(tmp_path / "no-compiler"), "PYTHON": ""}
+    return {"VENV": str(tmp_path), "PYTHON": "", "PIP_NO_INDEX": "1"}
 
 
 def stamp(environment: dict[str, str], extras: str, changed: bytes = b"") -> None:
@@ -221,4 +218,5 @@ def test_set_up_does_nothing_while_nothing_changed(environment: dict[str, str]) 
     assert done.returncode == 0 and f"up to date (Python {platform.python_version()})" in done.stdout
     for extras, changed in (("[test]", b"x"), ("[hf,plots]", b"")):
         stamp(environment, extras, changed)
-        assert set_up(**environment).returncode == 2
+        done = set_up(**environment)
+        assert done.returncode == 1 and "was not downloaded: pip: " in done.stderr
