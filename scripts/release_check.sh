@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the sdist and the wheel into dist/ and checks them as a user would get them: twine check --strict, an install
-# into an empty environment, the fast lane of the sdist's own tests on the installed package, and fairseq_adv.loop beside
-# torch alone.
+# into empty environments with the newest pip and uv, the fast lane of the sdist's own tests on the installed package, and
+# fairseq_adv.loop beside torch alone. Beside dist/ it makes repacked/, the wheels of fairseq and omegaconf for the release.
 #
 #   scripts/release_check.sh                    the wheel
 #   scripts/release_check.sh --sdist            the sdist instead
@@ -41,9 +41,9 @@ if [ -z "${OUT:-}" ]; then
 fi
 mkdir -p "$OUT"
 OUT=$(cd "$OUT" && pwd)
-environment() {  # environment NAME: creates it, with a pip that accepts the metadata of omegaconf 2.0.x
+environment() {  # environment NAME: creates it, with the newest pip
     "$python" -m venv --clear "$OUT/$1"
-    "$OUT/$1/bin/python" -m pip install --quiet --disable-pip-version-check 'pip==24.0'
+    "$OUT/$1/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
 }
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 unset PYTHONPATH
@@ -51,7 +51,8 @@ unset PYTHONPATH
 say "building fairseq_adv $version with $("$python" --version)"
 environment tools
 "$OUT/tools/bin/pip" install --quiet -c constraints.txt build twine
-rm -rf dist
+rm -rf dist repacked
+"$OUT/tools/bin/python" scripts/repack_wheels.py repacked
 "$OUT/tools/bin/python" -m build --outdir dist . >"$OUT/build.log" 2>&1 || { tail -n 20 "$OUT/build.log" >&2; exit 1; }
 sdist=$PWD/dist/fairseq_adv-$version.tar.gz wheel=$PWD/dist/fairseq_adv-$version-py3-none-any.whl
 ls "$sdist" "$wheel"
@@ -64,9 +65,24 @@ environment alone
 "$OUT/alone/bin/pip" install --quiet --no-deps "${!kind}"
 "$OUT/alone/bin/python" scripts/loop_smoke.py
 
+say "installing the $kind with uv, then fairseq with a compiler: uv must not have kept the repacked one for it"
+"$OUT/tools/bin/pip" install --quiet uv
+for name in repacked compiled; do
+    uv=("$OUT/tools/bin/uv" pip install --quiet --cache-dir "$OUT/uv-cache" --python "$OUT/$name/bin/python" -c constraints.txt)
+    "$OUT/tools/bin/uv" venv --quiet --python "$python" "$OUT/$name"
+    if [ "$name" = repacked ]; then
+        "${uv[@]}" --find-links repacked "${!kind}"
+        "$OUT/repacked/bin/fairseq-adv" doctor
+    elif command -v "${CXX:-c++}" >/dev/null; then
+        "${uv[@]}" --no-deps fairseq
+        compgen -G "$OUT/compiled/lib/python3*/site-packages/fairseq/data/data_utils_fast.*.so" >/dev/null ||
+            die "uv installed fairseq without its compiled modules from its cache"
+    fi
+done
+
 say "installing the $kind into an empty environment"
 environment env
-"$OUT/env/bin/pip" install --quiet -c constraints.txt "${!kind}[test]"
+"$OUT/env/bin/pip" install --quiet --find-links repacked -c constraints.txt "${!kind}[test]"
 mkdir -p "$OUT/tests"
 tar -xzf "$sdist" -C "$OUT/tests" --strip-components 1
 cd "$OUT/tests"

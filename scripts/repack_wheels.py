@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Makes wheels that any pip or uv installs, from what pip's package index serves: scripts/repack_wheels.py DIR
+"""Makes wheels that any pip or uv installs, from what pip's package index serves.
 
-omegaconf-2.0.6-1-py3-none-any.whl  omegaconf with `PyYAML >=5.1.*` in its metadata, which pip 24.1 and later refuse, as `>=5.1`
-fairseq-0.12.2-1-py3-none-any.whl   fairseq without its compiled modules; left out with --compiler
+omegaconf-2.0.6-1-py3-none-any.whl: `PyYAML (>=5.1.*)`, which pip 24.1 and later refuse, is `PyYAML (>=5.1)`.
+fairseq-0.12.2-1-py3-none-any.whl: without the compiled modules; left out with --compiler.
 
-Then `pip install --find-links DIR …`: the build number 1 makes pip prefer them. Files are used only if their SHA-256 is
-the known one. Nothing in them is run. Needs Python with pip, and nothing else.
+Then `pip install --find-links DIR ...`: the build number 1 makes pip prefer them. A file is used only if its
+SHA-256 is the known one, and nothing in it is run. Needs Python with pip, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,10 +23,13 @@ from pathlib import Path
 
 # The last pip that downloads omegaconf 2.0.6. It runs from its wheel, and the pip at hand only fetches it.
 PIP = "pip-24.0-py3-none-any.whl", "ba0d021a166865d2265246961bec0152ff124de910c5cc39f1156ce3fa7c69dc"
-OMEGACONF = "omegaconf-2.0.6-py3-none-any.whl", "9e349fd76819b95b47aa628edea1ff83fed5b25108608abdd6c7fdca188e302a"
+OMEGACONF = (
+    "omegaconf-2.0.6-py3-none-any.whl",
+    "9e349fd76819b95b47aa628edea1ff83fed5b25108608abdd6c7fdca188e302a",
+)
 FAIRSEQ = "fairseq-0.12.2.tar.gz", "34f1b18426bf3844714534162f065ab733e049597476daa35fffb4d06a92b524"
-# pip asks a source package's build system for its metadata, even if it only downloads. Without isolation that is
-# the module "setuptools" found first: this one, which doesn't look at the package.
+# pip asks a source package's build system for its metadata, even if it only downloads. Without isolation that
+# is the module "setuptools" found first: this one, which doesn't look at the package.
 BUILD_SYSTEM = """\
 from pathlib import Path
 
@@ -84,10 +87,11 @@ def fairseq_files(source: Path) -> dict[str, bytes]:
             if entry.isfile()
         }
     files = {name: data for name, data in everything.items() if name.startswith(("fairseq/", "fairseq_cli/"))}
-    head, _, description = everything["PKG-INFO"].decode().partition("\n\n")
-    lines = [line for line in head.splitlines() if line.startswith(("Name:", "Version:", "Summary:", "Home-page:"))]
-    # The requirements for Python >= 3.7, as the table without a marker and the last one have them.
-    tables = everything["fairseq.egg-info/requires.txt"].decode().replace('[:python_version >= "3.7"]\n', "\0")
+    head = everything["PKG-INFO"].decode().partition("\n\n")[0].splitlines()
+    lines = [line for line in head if line.startswith(("Name:", "Version:", "Summary:", "Home-page:"))]
+    # Requirements: those without a marker, which come first, and those of the last marker, Python >= 3.7.
+    tables = everything["fairseq.egg-info/requires.txt"].decode()
+    tables = tables.replace('[:python_version >= "3.7"]\n', "\0")
     needed = [*tables.partition("\n\n")[0].split("\n"), *tables.partition("\0")[2].split("\n")]
     lines += [f"Requires-Dist: {one}" for one in needed if one]
     lines = ["Metadata-Version: 2.1", *lines, "License: MIT", "License-File: LICENSE"]
@@ -122,7 +126,9 @@ def write_wheel(wheel: Path, files: dict[str, bytes]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("dir", metavar="DIR", type=Path, help="where to write the wheels")
     parser.add_argument("--compiler", action="store_true", help="omegaconf only: pip compiles fairseq")
     args = parser.parse_args()
