@@ -23,7 +23,7 @@ class Augment:
     """Which copies are made.
 
     Attributes:
-        kinds: of :data:`fairseq_adv.data.text.changed_words.KINDS`; a row gets a copy of each.
+        kinds: of spaced, homoglyphs and appended; a row gets a copy of each.
         share: of the rows that get copies.
         only_class: of these rows; ``None``: of all.
         append_words: a file of words or phrases to append; ``None``: everyday words.
