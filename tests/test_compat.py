@@ -289,3 +289,29 @@ def test_hydra_shows_a_mistake_in_a_yaml_alone(tmp_path: Path, wrong: dict[str, 
     done = hydra_train(tmp_path, **{"criterion": "sentence_prediction", **wrong})
     assert done.returncode == 1
     assert message.format(tmp_path=tmp_path) in done.stderr and "Traceback" not in done.stderr
+
+
+# Python 3.14 expands each help text when its option is added.
+HELP_OF_3_14 = """
+import argparse
+add = argparse._ActionsContainer.add_argument
+def add_argument(self, *words, **options):
+    action = add(self, *words, **options)
+    if action.help and hasattr(self, "_get_formatter"):
+        action.help in (argparse.SUPPRESS,) or "%" not in action.help
+        self._get_formatter()._expand_help(action)
+        seen.append(action.dest)
+    return action
+argparse._ActionsContainer.add_argument = add_argument
+seen = []
+"""
+
+
+def test_hydra_s_and_fairseq_s_options_pass_the_check_of_python_3_14() -> None:
+    code = "from hydra._internal.utils import get_args_parser as a; from fairseq.options import *\n"
+    code += (
+        "a(); get_training_parser(); get_preprocessing_parser(); get_generation_parser(); print(len(seen))"
+    )
+    done = python(HELP_OF_3_14 + code)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 15

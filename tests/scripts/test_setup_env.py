@@ -1,4 +1,4 @@
-"""scripts/setup_env.sh makes a real environment, for a project that needs nothing."""
+"""scripts/setup_env.sh makes a real environment, for a project that needs little."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from support import run_command
 pytestmark = pytest.mark.slow  # asks the package index
 
 SETUP = """from setuptools import setup
-extras = {"test": [], "plots": []}
-setup(name="needs_nothing", version="1", py_modules=["needs_nothing"], extras_require=extras)
+setup(
+    name="needs_little", version="1", py_modules=["needs_little"], extras_require={"test": [], "plots": []},
+    install_requires=["omegaconf==2.0.6"],  # pip 24.1 and later refuse its metadata
+)
 """
 
 
@@ -23,9 +25,10 @@ setup(name="needs_nothing", version="1", py_modules=["needs_nothing"], extras_re
 def project(repo: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     (folder / "scripts").mkdir(parents=True)
-    shutil.copy(repo / "scripts" / "setup_env.sh", folder / "scripts")
+    for name in ("setup_env.sh", "repack_wheels.py"):
+        shutil.copy(repo / "scripts" / name, folder / "scripts")
     (folder / "setup.py").write_text(SETUP)
-    for name in ("constraints.txt", "fairseq_adv_compat.pth", "needs_nothing.py"):
+    for name in ("constraints.txt", "fairseq_adv_compat.pth", "needs_little.py"):
         (folder / name).touch()
     return folder
 
@@ -45,14 +48,15 @@ def path_without_uv() -> str:
     return os.pathsep.join(folder for folder in found if not (Path(folder) / "uv").exists())
 
 
-@pytest.mark.parametrize("before", ["23.0", "24.2"])
-def test_pip_is_brought_to_24_0(project: Path, before: str) -> None:
+@pytest.mark.parametrize("before", ["==23.0", "==24.2", ""])
+def test_any_pip_installs_and_stays(project: Path, before: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", project / ".venv"], check=True)
-    output(project, "-m", "pip", "install", "--quiet", f"pip=={before}")
+    output(project, "-m", "pip", "install", "--quiet", "--upgrade", f"pip{before}")
+    pip = output(project, "-m", "pip", "--version")
     done = set_up(project, path_without_uv())
     assert done.returncode == 0, done.stderr
-    assert output(project, "-m", "pip", "--version").startswith("pip 24.0 ")
-    output(project, "-c", "import needs_nothing")
+    assert output(project, "-m", "pip", "--version") == pip
+    output(project, "-c", "import needs_little, omegaconf")
     assert "is up to date" in set_up(project, path_without_uv()).stdout
 
 
@@ -60,6 +64,14 @@ def test_pip_is_brought_to_24_0(project: Path, before: str) -> None:
 def test_with_uv(project: Path) -> None:
     done = set_up(project, os.environ["PATH"])
     assert done.returncode == 0, done.stderr
-    assert "needs-nothing==1" in done.stderr  # uv's own list of what it has installed
-    assert output(project, "-m", "pip", "--version").startswith("pip 24.0 ")
-    output(project, "-c", "import needs_nothing")
+    assert "needs-little==1" in done.stderr  # uv's own list of what it has installed
+    output(project, "-c", "import needs_little, omegaconf")
+
+
+def test_a_file_of_another_hash_is_not_used(repo: Path, tmp_path: Path) -> None:
+    script = tmp_path / "repack_wheels.py"
+    text = (repo / "scripts" / "repack_wheels.py").read_text(encoding="utf-8")
+    script.write_text(text.replace("9e349fd7", "00000000"), encoding="utf-8")
+    done = run_command(sys.executable, str(script), str(tmp_path / "wheels"))
+    assert done.returncode == 1 and done.stderr.startswith("error: omegaconf-2.0.6-py3-none-any.whl was not")
+    assert list((tmp_path / "wheels").iterdir()) == []
