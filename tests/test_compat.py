@@ -298,8 +298,8 @@ add = argparse._ActionsContainer.add_argument
 def add_argument(self, *words, **options):
     action = add(self, *words, **options)
     if action.help and hasattr(self, "_get_formatter"):
-        action.help in (argparse.SUPPRESS,) or "%" not in action.help
-        self._get_formatter()._expand_help(action)
+        if "%" in action.help and action.help != argparse.SUPPRESS:
+            self._get_formatter()._expand_help(action)
         seen.append(action.dest)
     return action
 argparse._ActionsContainer.add_argument = add_argument
