@@ -125,13 +125,17 @@ def write_wheel(wheel: Path, files: dict[str, bytes]) -> None:
     print(wheel)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("dir", metavar="DIR", type=Path, help="where to write the wheels")
-    parser.add_argument("--compiler", action="store_true", help="omegaconf only: pip compiles fairseq")
-    args = parser.parse_args()
+    options.add_argument("dir", metavar="DIR", type=Path, help="where to write the wheels")
+    options.add_argument("--compiler", action="store_true", help="omegaconf only: pip compiles fairseq")
+    return options
+
+
+def main() -> None:
+    args = parser().parse_args()
     args.dir.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         download(*PIP, Path(scratch))
