@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from support import VOCABULARY, build, train_args
+from support import VOCABULARY, as_task, build, train_args
 
 WORDS = (*VOCABULARY, *"qa:_?.", "he", "it")  # of the tokenizers of the tests' data
 TEXT = [
@@ -197,11 +197,11 @@ def hf_args(
     data: dict[str, Path], encoder: Path, objective: str, method: str, *words: str, save: Path | None = None
 ) -> list[str]:
     """:func:`support.train_args` with one of transformers' encoders."""
-    task = "sentence_prediction" if objective in ("classes", "regression") else objective
-    classes = {"classes": 3, "regression": 1, "multi_label": 3}.get(objective, 2)
-    args = train_args(data[objective], save, method, *words, task=task, classes=classes)
+    task, classes, more = as_task(objective)
+    # Dropout masks of as many tokens as in the restatement.
+    more += ["--whole-last-layer"] if objective in ("windows", "multi_label") else []
+    args = train_args(data[objective], save, method, *more, *words, task=task, classes=classes)
     args = of_transformers(args, encoder)
-    args += ["--whole-last-layer"] if task == "multi_label" else []  # masks of as many tokens as restated
     has_none = task in ("sentence_prediction", "text_classification", "masked_lm", "multi_label")
     return [*args, *([] if has_none else ["--tokenizer-dir", str(encoder)])]
 

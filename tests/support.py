@@ -251,6 +251,15 @@ def train_args(
     ]  # fmt: skip
 
 
+def as_task(objective: str) -> tuple[str, int, list[str]]:
+    """The task of an objective of ``criterions/restated.py``, the number of its classes, and its options."""
+    if objective == "windows":
+        words = ["--long-texts", "windows", "--shorten-method", "truncate", "--max-positions", "5"]
+        return "text_classification", 3, words
+    task = "sentence_prediction" if objective in ("classes", "regression") else objective
+    return task, {"classes": 3, "regression": 1, "multi_label": 3}.get(objective, 2), []
+
+
 def build(args: list[str]) -> SimpleNamespace:
     """What ``fairseq-train`` builds from ``args``, in this process: cfg, task, model, criterion, trainer."""
     parser = options.get_training_parser()

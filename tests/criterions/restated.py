@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from sklearn.utils.class_weight import compute_class_weight
 from support import (
+    as_task,
     batch,
     build,
     gradients,
@@ -75,15 +76,8 @@ def write_all(new_folder: Callable[[str], Path]) -> dict[str, Path]:
 
 def run_of(folders: dict[str, Path], objective: str, method: str, *words: str) -> SimpleNamespace:
     """A run of a method on an objective; a head for tokens gets predictions that differ."""
-    of_texts = {
-        "windows": "text_classification",
-        **dict.fromkeys(("classes", "regression"), "sentence_prediction"),
-    }
-    task = of_texts.get(objective, objective)
-    classes = {"classes": 3, "windows": 3, "regression": 1, "multi_label": 3}.get(objective, 2)
-    if objective == "windows":
-        words = (*words, "--long-texts", "windows", "--shorten-method", "truncate", "--max-positions", "5")
-    run = build(train_args(folders[objective], None, method, *words, task=task, classes=classes))
+    task, classes, more = as_task(objective)
+    run = build(train_args(folders[objective], None, method, *more, *words, task=task, classes=classes))
     for name, parameter in run.model.named_parameters():
         if "token_head" in name:
             torch.nn.init.normal_(parameter, std=0.5, generator=torch.Generator().manual_seed(1))

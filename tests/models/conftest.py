@@ -25,7 +25,7 @@ def hf_data(tmp_path_factory: pytest.TempPathFactory, encoders: dict[str, Path])
     """A folder for each objective."""
     folders = write_all(tmp_path_factory.mktemp)
     dictionary = tokenizer_for_encoder(encoders["bert"]).dictionary
-    of_texts = [folders[name] / "input0" for name in ("classes", "regression", "multi_label")]
+    of_texts = [folders[name] / "input0" for name in ("classes", "regression", "windows", "multi_label")]
     for part in (*of_texts, folders["masked_lm"]):
         dictionary.save(str(part / "dict.txt"))
     return folders
