@@ -181,7 +181,7 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
             model = _class_of(_config(description, where), "Model")(_config(description, where))
         _check_rows(description, where)
     except (
-        RuntimeError, TypeError, KeyError, AttributeError, ZeroDivisionError, ValueError, AssertionError,
+        RuntimeError, TypeError, KeyError, AttributeError, ArithmeticError, ValueError, AssertionError,
         ImportError,
     ) as error:  # fmt: skip
         if isinstance(error, DataError):
@@ -203,7 +203,7 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
             f"{where}: positions are counted from padding token {min(counted_from)}, and the tokenizer's is "
             f"{pad}. Only 1 is supported. Use the model's own tokenizer"
         )
-    needed = sum(parameter.numel() for parameter in model.parameters())
+    needed = sum(one.numel() for one in (*model.parameters(), *model.buffers()))
     if needed > 2 * numbers + 1_000_000:
         raise DataError(
             f"{where}: the configuration needs {needed:,} numbers, but the weights have {numbers:,}. "

@@ -514,12 +514,16 @@ def refused(hf_data: dict[str, Path], folder: Path, message: str, *words: str) -
         ({"pad_token_id": 10_000}, "transformers can't build the model .*adding_idx must be within"),
         ({"num_hidden_layers": 3}, "the weights lack bert.encoder.layer.2|the weights lack encoder.layer.2"),
         ({"intermediate_size": 25}, "transformers can't load the weights"),
+        # Without a table of positions, but with a buffer.
+        ({"max_position_embeddings": 2**31}, r"the configuration needs 2,147,\d+,\d+ numbers"),
+        ({"max_position_embeddings": 10**30}, "transformers can't build the model"),
     ],
 )
 def test_a_folder_that_cant_be_used_is_refused(
     hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, changes: Any, message: str
 ) -> None:
-    folder = shutil.copytree(encoders["bert"], tmp_path / "bert")
+    kind = "deberta-v3" if "max_position_embeddings" in changes else "bert"
+    folder = shutil.copytree(encoders[kind], tmp_path / kind)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     refused(hf_data, Path(folder), message)
