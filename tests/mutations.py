@@ -253,7 +253,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/evaluation/word_attacks/test_encoders.py::test_the_most_probable_words_are_found_without_trying_all",
      "a word of several tokens gets the first sequences instead of the most probable"),
     ("fairseq_adv/data/text/word_text.py", 'before.removesuffix(" ") + after', "before + after",
-     "tests/evaluation/word_attacks/test_word_texts.py::test_a_removed_word_takes_one_blank_along",
+     "tests/data/text/test_word_texts.py::test_a_removed_word_takes_one_blank_along",
      "a deleted word leaves two blanks"),
     ("fairseq_adv/evaluation/word_attacks/candidates.py", "    if odd is not None:", "    if False:",
      "tests/hostile/test_fuzz_readers.py::test_values_of_other_kinds[neighbours-50]",
