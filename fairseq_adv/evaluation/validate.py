@@ -30,6 +30,7 @@ from fairseq_adv.data.temperature import (
     temperature_file,
 )
 from fairseq_adv.data.text.labelled_folder import known_labels
+from fairseq_adv.data.text.long_texts import mean_of_windows
 from fairseq_adv.evaluation.class_report import ClassReport, class_report, fit_temperature, softmax
 from fairseq_adv.evaluation.entity_report import EntityReport
 from fairseq_adv.evaluation.label_report import LabelReport, fit_thresholds, label_report
@@ -136,7 +137,7 @@ def evaluate(
             if sample.get("nlabelled", 1):  # without it, the split's labels were checked above
                 logs.append(log)
             if names:
-                logits.append(outputs[-1][0].float().cpu())
+                logits.append(mean_of_windows(outputs[-1][0].float(), sample).cpu())
                 right.append(sample["target"].squeeze(1).cpu())  # (rows, labels) of several labels
             outputs.clear()
     if not logs:

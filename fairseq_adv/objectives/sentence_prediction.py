@@ -26,6 +26,7 @@ from fairseq_adv.data.text.labelled_folder import (
     class_names,
     count_classes,
 )
+from fairseq_adv.data.text.long_texts import mean_of_windows
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Objective, Sample, check_classification_head
 from fairseq_adv.objectives.first_token import first_token_context
@@ -69,11 +70,7 @@ class SentencePrediction(Objective):
         """(sentences, classes) logits, or (sentences, 1) values: of a text in several windows, their mean."""
         with self.first_token_context(model):
             logits, _ = model(**sample["net_input"], features_only=True, classification_head_name=self.head)
-        if "example" not in sample:
-            return logits  # type: ignore[no-any-return]
-        logits, example, texts = logits.float(), sample["example"], sample["nsentences"]
-        sums: Tensor = logits.new_zeros(texts, logits.size(1)).index_add(0, example, logits)
-        return sums / torch.zeros_like(sums).index_add(0, example, torch.ones_like(logits))
+        return mean_of_windows(logits, sample)
 
     def groups(self, sample: Sample) -> Groups | None:
         return Groups(sample["example"], sample["nsentences"]) if "example" in sample else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +162,20 @@ def read_long(dataset: NestedDictionaryDataset, how: str) -> NestedDictionaryDat
     return NestedDictionaryDataset(
         {**dataset.defn, _TOKENS: RightPadDataset(rows, padded.pad_idx)}, [rows.sizes]
     )
+
+
+def mean_of_windows(logits: Tensor, sample: Mapping[str, Any]) -> Tensor:
+    """The logits of a mini-batch's texts: (texts, columns) fp32 means over their windows, if it has windows;
+    otherwise ``logits`` itself.
+
+    Args:
+        logits: (rows, columns), of a model.
+    """
+    if "example" not in sample:
+        return logits
+    logits, example = logits.float(), sample["example"]
+    sums = logits.new_zeros(sample["nsentences"], logits.size(1)).index_add(0, example, logits)
+    return sums / torch.zeros_like(sums).index_add(0, example, torch.ones_like(logits))
 
 
 def check_long(how: str, is_pair: bool, cfg: Any) -> None:

@@ -21,6 +21,7 @@ from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.predict import Request, predict
+from fairseq_adv.evaluation.validate import evaluate
 
 CPU = InferenceConfig(cpu=True)
 ENCODERS = {
@@ -171,6 +172,10 @@ def test_a_model_reads_new_texts_as_in_training(tmp_path: Path, caplog: pytest.L
     expected = logits.softmax(0).tolist()
     assert list(whole.values()) == pytest.approx(expected, abs=1e-6)
     assert len({tuple(part.probabilities.values()) for part in parts}) == 2
+    found = evaluate(str(folder / "a.pt"), str(folder / "data"), batch_size=3, cpu=True)
+    assert len(found.logits) == len(found.right) == found.scores["examples"]
+    right = (found.logits.argmax(axis=1) == found.right).mean()
+    assert found.scores["accuracy"] == pytest.approx(100 * right, abs=0.01)
 
 
 @pytest.mark.parametrize("task", ["commonsense_qa", "arc_retrieval"])
