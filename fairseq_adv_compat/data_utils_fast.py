@@ -105,11 +105,8 @@ def batch_fixed_shapes_fast(
         first = next(fits, -1)
         if first == -1:
             batches.append(batch)
-            batch, shapes, longest = (
-                [],
-                every,
-                0,
-            )  # a new batch doesn't count this row's length, as in fairseq
+            # A new batch doesn't count this row's length, as in fairseq.
+            batch, shapes, longest = [], every, 0
         else:
             shapes = shapes[first:]
         batch.append(index)

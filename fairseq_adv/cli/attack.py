@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 from collections.abc import Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from fairseq_adv.evaluation.word_attacks.gate import MISSED, Gate
 
 from .script import RESUMABLE, VerbParser, count, fraction, not_negative, positive, share, whole
 from .shared_options import (
-    add_appended,
     add_columns,
     add_running,
     add_shared,
@@ -165,7 +164,9 @@ def _variant_options(parser: VerbParser) -> None:
     add("--max-changed-share", type=fraction, default=1.0, metavar="S", help="spaced, homoglyphs: most words "
         "changed, as a fraction; 1: all")  # fmt: skip
     add("--max-appended", type=count, default=MOST_APPENDED, metavar="N", help="most words appended")
-    add_appended(add)
+    add_shared(add, "--append-words")
+    add("--append-texts", type=Path, metavar="FILE", help="append the beginnings of texts of other classes, "
+        "from a file with the columns of --data")  # fmt: skip
     add("--seed", type=whole, default=1, help="seed for choosing words")
     _add_models(parser)
 
@@ -234,8 +235,10 @@ def _attack_words(args: argparse.Namespace) -> int:
     from fairseq_adv.evaluation.word_attacks.report import lines
 
     found, gate = attack_file(_request(args)), Gate(args.min_accuracy, args.max_flip_rate)
-    told = json_line({**found, **gate.as_json([found])}) if args.json else lines(found) + gate.lines([found])
-    print(told if isinstance(told, str) else "\n".join(told))
+    if args.json:
+        print(json_line({**found, **gate.as_json([found])}))
+    else:
+        print("\n".join([*lines(found), *gate.lines([found])]))
     return MISSED * bool(gate.misses([found]))
 
 
@@ -253,8 +256,6 @@ def _try_variants(args: argparse.Namespace) -> int:
       fairseq-adv attack out/guard/checkpoint_best.pt --words spaced homoglyphs appended --data test.csv \\
           --text prompt --label kind --only-class injection --max-flip-rate .1 --out attacked
     """
-    from functools import lru_cache, partial
-
     from fairseq_adv.evaluation.word_attacks.attack_file import attack_file, load_model
     from fairseq_adv.evaluation.word_attacks.report import table
 

@@ -61,10 +61,10 @@ def validate(args: argparse.Namespace) -> None:
     if args.calibrate and found.several:
         thresholds = validation.calibrate_thresholds(Path(args.checkpoint), found, args.split)
         found = replace(found, thresholds=thresholds)
+    elif args.calibrate:
+        temperature = validation.calibrate(Path(args.checkpoint), found, args.split)
     report: Report | None = found.report() or found.label_report() or found.entities
     more = {} if report is None else report.values()
-    if args.calibrate and not found.several:
-        temperature = validation.calibrate(Path(args.checkpoint), found, args.split)
     scaled = found.report(temperature)
     if args.json:
         if scaled is not None and temperature != 1:

@@ -12,7 +12,6 @@ from fairseq_adv.data.text.changed_words import APPENDED, KINDS
 
 from .script import RESUMABLE, VerbParser, check_name, fraction, positive, whole
 from .shared_options import (
-    add_appended,
     add_columns,
     add_shared,
     add_tokenizer,
@@ -55,7 +54,7 @@ def _add_augment(parser: argparse.ArgumentParser) -> None:
     add("--augment-share", type=fraction, default=1.0, metavar="S", help="only of this fraction of the "
         "rows, chosen at random")  # fmt: skip
     add("--augment-class", metavar="NAME", help="only of rows of this class")
-    add_appended(add, from_texts=False)
+    add_shared(add, "--append-words")
     add("--append-other-classes", action="store_true",
         help="append the beginnings of training texts of other classes")  # fmt: skip
 

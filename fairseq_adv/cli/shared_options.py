@@ -29,6 +29,11 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--json": {"action": "store_true", "help": "print one line of JSON instead of a table"},
     "--label-map": {"nargs": "+", "default": [], "metavar": "FILE=MODEL"},
+    "--append-words": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "append these: a word or phrase on each line (default: everyday words)",
+    },
     "--max-line-mb": {
         "type": count,
         "default": MAX_LINE_MB,
@@ -121,15 +126,6 @@ def words_after_labels(args: argparse.Namespace, most: int) -> list[str]:
     columns = max(len(labels) - max(most, 0), 1)
     args.label = labels[:columns] or None
     return labels[columns:]
-
-
-def add_appended(add: AddArgument, from_texts: bool = True) -> None:
-    """Adds the options that say where appended words come from."""
-    add("--append-words", type=Path, metavar="FILE", help="append these: a word or phrase on each line "
-        "(default: everyday words)")  # fmt: skip
-    if from_texts:
-        add("--append-texts", type=Path, metavar="FILE", help="append the beginnings of texts of other "
-            "classes, from a file with the columns of --data")  # fmt: skip
 
 
 def label_map(args: argparse.Namespace) -> dict[str, str]:

@@ -46,16 +46,15 @@ class HeadTail(BaseWrapperDataset):
     def sizes(self) -> npt.NDArray[np.int64]:
         return self._sizes
 
-    def size(self, index: int) -> int:
-        return int(self._sizes[index])
-
-    def num_tokens(self, index: int) -> int:
-        return self.size(index)
-
 
 def head_of(most: int) -> int:
     """The tokens that ``head-tail`` keeps of a row's beginning, ``<s>`` included."""
     return 1 + (most - 2) // 4
+
+
+def windows_in(lengths: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int64]:
+    """(rows,) the windows of rows with so many tokens."""
+    return np.where(lengths <= most, 1, -(-(lengths - 2) // (most - 2)))
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,7 @@ class _Windows:
 
     def count(self) -> npt.NDArray[np.int64]:
         """(rows,) the windows of each."""
-        sizes = np.asarray(self.rows.sizes, dtype=np.int64)
-        inside = self.most - 2
-        return np.where(sizes <= self.most, 1, -(-(sizes - 2) // inside))
+        return windows_in(np.asarray(self.rows.sizes, dtype=np.int64), self.most)
 
     def of(self, index: int) -> list[Tensor]:
         row: Tensor = self.rows[index]
@@ -140,13 +137,19 @@ class WindowedTexts(NestedDictionaryDataset):
         self, indices: npt.NDArray[np.int64], max_tokens: int | None = None, *args: Any, **more: Any
     ) -> Any:
         """Like fairseq's, but names a text that is too large for any mini-batch."""
+        self.check_tokens(indices, max_tokens)
+        return super().batch_by_size(indices, max_tokens, *args, **more)
+
+    def check_tokens(
+        self, indices: npt.NDArray[np.int64], limit: int | None, option: str = "--max-tokens"
+    ) -> None:
+        """Raises DataError if one of these texts is larger than ``option``, which is ``limit``."""
         tokens = self.tokens[indices]
-        if max_tokens and len(tokens) and tokens.max() > max_tokens:
+        if limit and len(tokens) and tokens.max() > limit:
             raise DataError(
                 f"row {indices[tokens.argmax()] + 1}: its windows have {tokens.max()} tokens, more than "
-                f"--max-tokens {max_tokens}. Pass {tokens.max()} or more, or --batch-size instead"
+                f"{option} {limit}. Pass {tokens.max()} or more, or --batch-size instead"
             )
-        return super().batch_by_size(indices, max_tokens, *args, **more)
 
 
 def read_long(dataset: NestedDictionaryDataset, how: str) -> NestedDictionaryDataset:
@@ -211,6 +214,6 @@ def told(how: str, most: int, lengths: npt.NDArray[np.int64]) -> str:
         first = head_of(most)
         return f"{of} cut to their first {first} and last {most - first} tokens"
     if how == WINDOWS:
-        windows = -(-(int(lengths.max()) - 2) // (most - 2))
+        windows = windows_in(lengths, most).max()
         return f"{of} read in windows of {most} tokens, at most {windows} for one text"
     return f"{of} truncated to {most} tokens"

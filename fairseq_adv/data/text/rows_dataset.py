@@ -17,6 +17,7 @@ from fairseq.data import BaseWrapperDataset, FairseqDataset, data_utils
 from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.long_texts import WindowedTexts
 
 IntArray = npt.NDArray[np.int64]
 # Mini-batches per pool, and the minimum number of pools per epoch, as in transformers' LengthGroupedSampler.
@@ -180,7 +181,8 @@ def check_validation_tokens(datasets: Mapping[str, Any], options: Any) -> None:
     option = "--max-tokens" if limit == options.max_tokens else "--max-tokens-valid"
     for split in options.valid_subset.split(","):
         data = datasets.get(split)
-        if isinstance(data, RowsDataset):
+        data = getattr(data, "dataset", data)  # without its order
+        if isinstance(data, (RowsDataset, WindowedTexts)):
             data.check_tokens(np.arange(len(data)), limit, option)
 
 

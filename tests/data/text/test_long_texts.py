@@ -99,6 +99,15 @@ def test_max_tokens_counts_all_windows(data: Path, words: list[str]) -> None:
         run.task.get_batch_iterator(dataset, max_tokens=20)
 
 
+@pytest.mark.parametrize("words", [[], ["--no-group-by-length"], ["--no-shuffle"]])
+def test_rows_of_validation_are_checked_before_training(data: Path, words: list[str]) -> None:
+    """fairseq makes their mini-batches after the first epoch."""
+    more = ["--valid-subset", "train", "--max-tokens", "48", "--max-tokens-valid", "20", *words]
+    message = r"row 6: its windows have 30 tokens, more than --max-tokens-valid 20"
+    with pytest.raises(DataError, match=message):
+        run_of(data, "windows", *more)
+
+
 @pytest.mark.parametrize(
     ("how", "words", "message"),
     [
