@@ -18,6 +18,7 @@ PATCHED_MODULES = {
     "hydra.core.plugins": ("", "newer_versions.find_plugins"),
     "fairseq.checkpoint_utils": ("", "checkpoints.load_safely"),
     "fairseq.distributed.utils": ("", "checkpoints.trust_workers"),
+    "fairseq.dataclass.utils": ("", "newer_versions.read_optional_types"),
     "fairseq.dataclass.initialize": ("", "hydra_train.import_user_dir_first"),
     "fairseq.file_utils": ("", "paths.unpack_inside_the_folder"),
     "fairseq.data.fasta_dataset": ("", "paths.refuse_shell_commands"),

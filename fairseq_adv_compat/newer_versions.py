@@ -76,6 +76,21 @@ def _is_fairseqs(cls: type) -> bool:
     return any(base.__module__.partition(".")[0] in _ROOTS for base in cls.__mro__)
 
 
+def read_optional_types(module: ModuleType) -> None:
+    """Lets fairseq take an option's type from ``Optional[int]`` on Python >= 3.14.
+
+    fairseq/dataclass/utils.py, line 45, ``interpret_dc_type``, looks at the annotation's text, which is now
+    "int | None".
+    """
+    of_text = module.interpret_dc_type
+
+    def interpret_dc_type(field_type: Any) -> Any:
+        named, *others = typing.get_args(field_type) or (None,)
+        return named if others == [type(None)] else of_text(field_type)
+
+    module.interpret_dc_type = interpret_dc_type  # type: ignore[attr-defined]
+
+
 def restore_numpy_names(module: ModuleType) -> None:
     """Gives ``module`` a view of numpy with the names that numpy removed (1.24 and 2.0).
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, List, Optional
 
 import pytest
 from support import command, run_command, write_task
@@ -159,6 +161,22 @@ def test_plugin_configs_may_have_them(wrapped: bool) -> None:
     assert config().part == Part(1) and config().part != Part(2)
     holder = dataclasses.make_dataclass("Holder", [("common", CommonConfig, CommonConfig())])
     assert holder().common.seed == 1
+
+
+# --- types of options ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "value"), [(int | None, 3), (Optional[List[int]], [3]), (str, "3")])
+def test_the_type_of_an_option_is_read_as_python_3_14_prints_it(kind: Any, value: object) -> None:
+    """There the text of ``Optional[int]`` is "int | None", as that of ``int | None`` is on every Python."""
+    from fairseq.dataclass import FairseqDataclass
+    from fairseq.dataclass.utils import gen_parser_from_dataclass
+
+    size = dataclasses.field(default=None, metadata={"help": "a size"})
+    config = dataclasses.make_dataclass("Config", [("size", kind, size)], bases=(FairseqDataclass,))
+    parser = argparse.ArgumentParser()
+    gen_parser_from_dataclass(parser, config())
+    assert parser.parse_args(["--size", "3"]).size == value
 
 
 # --- numpy --------------------------------------------------------------------------------------
