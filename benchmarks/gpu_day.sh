@@ -10,9 +10,9 @@
 # is empty. No part is started that may not end within --minutes (9) of this call. A part that failed is left alone
 # unless --again is given. --jobs: cells of the mode matrix in parallel (13, for 16 cores).
 #
-# CARRIED is for a machine without network that has Python and torch: 20 wheels (24 MB) are unzipped, not installed,
-# since its pip may refuse omegaconf 2.0.6, into an environment of its own beside the machine's packages. Without
-# --carried, .venv or the Python on PATH is used, and texts of random words, without padding.
+# CARRIED is for a machine without network that has Python and torch: 20 wheels (24 MB) are unzipped into an environment
+# of its own, beside the machine's packages. Without --carried, .venv or the Python on PATH is used, and texts of random
+# words, without padding.
 # Hugging Face's sides run where transformers is installed. PYTHON=python3.12: the Python to prepare wheels for.
 #
 # --tiny --device cpu makes every part as small as possible, to check that all is there.
@@ -35,9 +35,11 @@ prepare() {  # prepare CARRIED
     mkdir -p "$to"
     if [ ! -d "$to/wheels" ]; then
         "$python" -m venv "$scratch/build"
-        # A later pip refuses omegaconf 2.0.6.
-        "$scratch/build/bin/python" -m pip install -q pip==24.0
-        wheel() { "$scratch/build/bin/python" -m pip wheel -q --no-deps -c constraints.txt -w "$scratch/wheels/$@"; }
+        "$scratch/build/bin/python" scripts/repack_wheels.py "$scratch/repacked" >/dev/null
+        wheel() {
+            "$scratch/build/bin/python" -m pip wheel -q --no-deps --find-links "$scratch/repacked" -c constraints.txt \
+                -w "$scratch/wheels/$@"
+        }
         wheel first "${FIRST[@]}"
         wheel beside "${BESIDE[@]}"
         mv "$scratch/wheels" "$to"

@@ -67,9 +67,9 @@ run_cell() {
     local target=("$repo")
     [ "$how" != -e ] || target=(-e "$repo")
     if "$python" -m venv "$dir/venv" >>"$log" 2>&1 &&
-        "$bin/python" -m pip install --disable-pip-version-check -q 'pip==24.0' >>"$log" 2>&1 &&
-        "$bin/python" -m pip install --disable-pip-version-check "$torch" "$numpy" pytest 'setuptools>=64' \
-            "${target[@]}" >>"$log" 2>&1; then
+        "$bin/python" scripts/repack_wheels.py --compiler "$dir/wheels" >>"$log" 2>&1 &&
+        "$bin/python" -m pip install --disable-pip-version-check --find-links "$dir/wheels" "$torch" "$numpy" pytest \
+            'setuptools>=64' "${target[@]}" >>"$log" 2>&1; then
         step='smoke'
         # Run outside the checkout, so that the installed packages are imported.
         if (cd "$dir" && "$bin/python" "$repo/scripts/compat_smoke.py" "$dir/smoke") 2>&1 | tee -a "$log"; then
@@ -98,7 +98,7 @@ _, python, torch, how, result, notes = sys.argv
 how = "`pip install -e .`" if how == "-e" else "`pip install .`"
 print(f"| {platform.python_version()} | {have('torch', torch)} | {have('numpy', '')} | {how} | {result} | {notes} |")
 PYTHON
-    rm -rf "$dir/venv" "$dir/smoke"
+    rm -rf "$dir/venv" "$dir/wheels" "$dir/smoke"
     echo "== $name: ${result:-works} after $((SECONDS - started)) s"
     [ -z "$step" ]
 }
