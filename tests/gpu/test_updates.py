@@ -87,7 +87,7 @@ def test_operations(tmp_path: Path, gpu: Emulation, method: str, precision: str,
 def test_all_passes_are_over_when_an_update_first_waits(
     tmp_path: Path, gpu: Emulation, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Until the log is read, only the optimizer's step follows: see docs/gpu-speed.md."""
+    """Until the log is read, only the optimizer's step follows."""
     done: list[int] = []
     plain = Record.wait
 
