@@ -8,8 +8,8 @@
 # For --compile, which needs a C++ compiler, add --build-arg PACKAGES="g++ python3-dev".
 #
 # The project has built it with buildah on a stand-in for the base image, Debian 12 with Python 3.11: 5.7 GB besides the
-# base. `fairseq-adv doctor`, a training and an attack ran in it on a CPU. On the base image below, or a GPU, nobody has
-# built or run it yet.
+# base. `fairseq-adv doctor`, a training and an attack ran in it on a CPU. On the base image below, on a GPU, or with
+# PACKAGES, nobody has built or run it yet.
 # torch 2.13.0 is built for CUDA 13.0, which needs an NVIDIA driver of 580 or newer.
 FROM nvidia/cuda:13.0.2-base-ubuntu24.04
 ARG PACKAGES
