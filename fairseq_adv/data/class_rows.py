@@ -34,6 +34,16 @@ def same_class(name: str, classes: Sequence[str]) -> Optional[str]:
     return same[0] if len(same) == 1 else None
 
 
+def class_of_model(name: str, classes: Sequence[str], where: str, fix: str) -> str:
+    """The model's class, or label, with this name. Raises DataError, naming ``where``, if it has none."""
+    known = same_class(name, classes)
+    if known is None:
+        raise DataError(
+            f"{where}: label {name!r:.40} is not a class of the model ({', '.join(classes):.200}). {fix}"
+        )
+    return known
+
+
 def rows_of(classes: Sequence[str], names: Sequence[str]) -> Optional[list[int]]:
     """For each class its place among ``names``; ``None`` unless each of these is one of the classes."""
     same = [same_class(name, names) for name in classes]

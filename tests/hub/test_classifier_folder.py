@@ -170,7 +170,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "other classes than the data": (
         lambda folder: edit(folder, id2label={"0": "a", "1": "b", "2": "c"}),
-        "label 'attack' is not one of the model's classes (a, b, c). Map it with --label-map attack=a",
+        "label 'attack' is not a class of the model (a, b, c). Map it with --label-map attack=a",
     ),
     "classes without names": (
         lambda folder: edit(folder, id2label={str(k): f"LABEL_{k}" for k in range(3)}),

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from fairseq_adv.data.class_rows import same_class
-from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.class_rows import class_of_model
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
 from fairseq_adv.evaluation.predict.predictors import InputFile
-from fairseq_adv.evaluation.predict.text_predictor import TextPredictor
+from fairseq_adv.evaluation.predict.text_predictor import WRONG_LABEL, TextPredictor
 
 
 class LabelPredictor(TextPredictor):
@@ -26,13 +25,8 @@ class LabelPredictor(TextPredictor):
         read = read_texts("the labels", self.table(file), Columns((), columns.columns[0], read=columns))
         found = []
         for text, where in zip(read.labels, read.where):
-            names = [(name, same_class(name, self.labels)) for name in labels_in(text)]
-            if odd := [name for name, known in names if known is None]:
-                raise DataError(
-                    f"{where}: {odd[0]!r:.40} is not a label of the model ({', '.join(self.labels):.200}). "
-                    "Correct it, or leave --label out."
-                )
-            found.append(joined_labels(str(known) for _, known in names))
+            names = [class_of_model(name, self.labels, where, WRONG_LABEL) for name in labels_in(text)]
+            found.append(joined_labels(names))
         return found
 
     @staticmethod

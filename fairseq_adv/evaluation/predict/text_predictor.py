@@ -23,7 +23,7 @@ from fairseq.data import (
 )
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
-from fairseq_adv.data.class_rows import same_class
+from fairseq_adv.data.class_rows import class_of_model
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.data.io import sha256_of
@@ -39,6 +39,7 @@ from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, StringArr
 from fairseq_adv.evaluation.predict.predictors import InputFile
 
 logger = logging.getLogger(__name__)
+WRONG_LABEL = "Correct it, or leave --label out."
 _WIDTHS = {1: "single texts", 2: "pairs of texts"}
 Texts = tuple[str, ...]  # one, or the two of a pair
 
@@ -125,14 +126,12 @@ class TextPredictor:
                 f"{self.path}: a text has one label: pass one column as --label, without --label-separator"
             )
         read = read_texts("the labels", self.table(file), Columns((), str(file.label), not self.labels))
-        for label, where in zip(read.labels, read.where):
-            if self.labels and same_class(label, self.labels) is None:
-                classes = ", ".join(self.labels)
-                raise DataError(
-                    f"{where}: label {label!r:.40} is not a class of the model ({classes:.200}). Correct it, "
-                    "or leave --label out."
-                )
-        return [same_class(label, self.labels) or label for label in read.labels]
+        if not self.labels:
+            return read.labels
+        return [
+            class_of_model(label, self.labels, where, WRONG_LABEL)
+            for label, where in zip(read.labels, read.where)
+        ]
 
     def rows(self, values: Sequence[Any]) -> list[Texts]:
         """The texts of a program, or pairs as (first, second)."""

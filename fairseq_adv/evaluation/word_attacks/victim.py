@@ -17,7 +17,7 @@ from scipy import special
 from fairseq_adv.data.choices.question_layouts import read_any_questions
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.choices.ranking_dataset import TooLong
-from fairseq_adv.data.class_rows import same_class
+from fairseq_adv.data.class_rows import class_of_model, same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
@@ -203,13 +203,8 @@ def read_change(file: AttackedFile, model: TextModel, settings: Variants, resour
 
 
 def _class_of(name: str, file: AttackedFile, labels: Sequence[str], where: str) -> str:
-    answer = file.label_map.get(name, name)
-    if (known := same_class(answer, labels)) is None:
-        raise DataError(
-            f"{where}: label {answer!r:.40} is not one of the model's classes ({', '.join(labels)}). Map "
-            f"it with --label-map {shlex.quote(f'{name}={labels[0]}')}, or leave the row out."
-        )
-    return known
+    fix = f"Map it with --label-map {shlex.quote(f'{name}={labels[0]}')}, or leave the row out."
+    return class_of_model(file.label_map.get(name, name), labels, where, fix)
 
 
 def _side(file: AttackedFile, known: Collection[str]) -> str:
