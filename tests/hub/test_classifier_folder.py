@@ -99,15 +99,17 @@ def attack(capsys: pytest.CaptureFixture[str]) -> CommandMain:
 
 
 def test_attacks_on_its_words_and_embeddings(tmp_path: Path, attack: CommandMain) -> None:
-    """The classes go by name; the clean numbers are transformers' own."""
+    """The classes go by name; the clean numbers are transformers' own, also for a text that is cut."""
     folder = tmp_path / "model"
     theirs = save(folder, "bert")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    rows = [{"text": text, "label": CLASSES[k % 3].title()} for k, text in enumerate(TEXT)]
+    texts = [*TEXT, LONG]
+    rows = [{"text": text, "label": CLASSES[k % 3].title()} for k, text in enumerate(texts)]
     data = write_json_lines(tmp_path / "rows.jsonl", rows)
     with torch.no_grad():
-        logits = torch.cat([theirs(**tokenizer(text, return_tensors="pt")).logits for text in TEXT])
-    gold = torch.arange(len(TEXT)) % 3
+        batches = [tokenizer(text, truncation=True, max_length=40, return_tensors="pt") for text in texts]
+        logits = torch.cat([theirs(**batch).logits for batch in batches])
+    gold = torch.arange(len(texts)) % 3
     right = float((logits.argmax(1) == gold).float().mean())
     words = ["--data", data, "--text", "text", "--label", "label", "--cpu", "--json", "--out"]
     for how in (["--words", "spaced"], ["--attack", "deepwordbug"]):
@@ -119,7 +121,7 @@ def test_attacks_on_its_words_and_embeddings(tmp_path: Path, attack: CommandMain
         assert {*found["made_from"]["checkpoint"]} >= {"config.json", "model.safetensors", "tokenizer.json"}
     labels = [row["label"] for row in rows]
     where = [f"rows:{k}" for k in range(len(rows))]
-    splits = [LabelledRows(split, ([*TEXT],), labels, where) for split in ("train", "valid")]
+    splits = [LabelledRows(split, (texts,), labels, where) for split in ("train", "valid")]
     config = PrepareConfig(tokenizer_for_encoder(folder), progress=False, allow_odd_labels=True)
     prepare_classification(splits, tmp_path / "data", config)
     found = attack_checkpoint(

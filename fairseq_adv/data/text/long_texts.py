@@ -21,19 +21,17 @@ from torch import Tensor
 from fairseq_adv.data.errors import DataError
 
 HEAD, HEAD_TAIL, WINDOWS = CHOICES = ("head", "head-tail", "windows")
+HEAD_AND_END = "head and end"
+"""Of a Hugging Face folder, whose model has always seen a row's end: without the tokens before it."""
 _TOKENS, _LENGTHS = "net_input.src_tokens", "net_input.src_lengths"
 
 
 class HeadTail(BaseWrapperDataset):
-    """Rows of at most ``most`` tokens, without the middle of longer ones.
+    """Rows of at most ``most`` tokens: of longer ones the ``first`` are kept, and as many of the last."""
 
-    The first quarter is kept, as the 128 tokens of 510 in Sun et al., "How to Fine-Tune BERT for Text
-    Classification?" (CCL 2019), and the last three quarters.
-    """
-
-    def __init__(self, dataset: FairseqDataset, most: int) -> None:
+    def __init__(self, dataset: FairseqDataset, most: int, first: int) -> None:
         super().__init__(dataset)
-        self.most, self.first = most, head_of(most)
+        self.most, self.first = most, first
         self._sizes: npt.NDArray[np.int64] = np.minimum(dataset.sizes, most)
 
     def __getitem__(self, index: int) -> Tensor:
@@ -48,7 +46,8 @@ class HeadTail(BaseWrapperDataset):
 
 
 def head_of(most: int) -> int:
-    """The tokens that ``head-tail`` keeps of a row's beginning, ``<s>`` included."""
+    """The tokens that ``head-tail`` keeps of a row's beginning, ``<s>`` included: a quarter, as the 128 of
+    510 in Sun et al., "How to Fine-Tune BERT for Text Classification?" (CCL 2019)."""
     return 1 + (most - 2) // 4
 
 
@@ -154,14 +153,15 @@ class WindowedTexts(NestedDictionaryDataset):
 
 def read_long(dataset: NestedDictionaryDataset, how: str) -> NestedDictionaryDataset:
     """The data set of a text classification, whose rows fairseq cuts at their end, with long rows as ``how``
-    says: ``head`` (as they are), ``head-tail`` or ``windows``."""
+    says: ``head`` (as they are), ``head-tail``, ``windows`` or :data:`HEAD_AND_END`."""
     if how == HEAD:
         return dataset
     padded: RightPadDataset = dataset.defn[_TOKENS]
     cut = padded.dataset
+    most = cut.truncation_length
     if how == WINDOWS:
-        return WindowedTexts(dataset.defn, cut.dataset, cut.truncation_length, padded.pad_idx)
-    rows = HeadTail(cut.dataset, cut.truncation_length)
+        return WindowedTexts(dataset.defn, cut.dataset, most, padded.pad_idx)
+    rows = HeadTail(cut.dataset, most, head_of(most) if how == HEAD_TAIL else most - 1)
     return NestedDictionaryDataset(
         {**dataset.defn, _TOKENS: RightPadDataset(rows, padded.pad_idx)}, [rows.sizes]
     )
@@ -183,10 +183,10 @@ def mean_of_windows(logits: Tensor, sample: Mapping[str, Any]) -> Tensor:
 
 def check_long(how: str, is_pair: bool, cfg: Any) -> None:
     """Raises DataError for an option of the task that doesn't go with ``--long-texts``."""
+    if how in (HEAD, HEAD_AND_END):
+        return
     if how not in CHOICES:
         raise DataError(f"--long-texts {how}: pass one of {', '.join(CHOICES)}")
-    if how == HEAD:
-        return
     wrong = {
         "it is for single texts, and these are pairs. Leave it out": is_pair,
         "it needs --shorten-method truncate": cfg.shorten_method != "truncate",

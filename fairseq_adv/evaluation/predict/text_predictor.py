@@ -169,8 +169,6 @@ class TextPredictor:
         if text and not self._has_told:
             self._has_told = True
             logger.warning("%s: %s", self.path, text)
-        if self.path.is_dir():  # transformers' own model, which has always seen an end
-            whole = [torch.cat([row[: limit - 1], row[-1:]]) if len(row) > limit else row for row in whole]
         dataset = read_long(_dataset(whole, self.task, limit), how)
         return self._scored(dataset, self.labels, np.full(len(rows), "", dtype="<U1"))
 
