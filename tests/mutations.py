@@ -183,7 +183,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/tasks/test_scheduled_masked_lm.py::test_validation_keeps_its_rate",
      "the masking rate of the validation changes from epoch to epoch"),
     # data
-    ("fairseq_adv/data/corpus/mask_schedule.py",
+    ("fairseq_adv/tasks/scheduled_masked_lm.py",
      "-(-step * max_epoch // len(rates)) + 1", "step * max_epoch // len(rates) + 1",
      "tests/data/corpus/test_mask_schedule.py::test_the_rate_of_every_epoch",
      "the steps of the masking rate begin an epoch too early"),
@@ -208,7 +208,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "class GatheredMeter(__import__('fairseq').logging.meters.Meter):",
      "tests/objectives/test_spans_objective.py::test_what_a_validation_gathers_is_in_no_checkpoint",
      "a run that was stopped in mid-epoch after a validation does not start again"),
-    ("fairseq_adv/objectives/span_metrics.py",
+    ("fairseq_adv/objectives/spans.py",
      "np.lexsort((-score, question))", "np.lexsort((score, question))",
      "tests/objectives/test_spans_objective.py::test_em_and_f1_are_of_whole_questions",
      "the worst window of a question answers it"),
@@ -286,7 +286,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/criterions/test_restated.py::test_the_gradient_is_that_of_the_restated_algorithm_in_bf16[freelb-classes]",
      "--amp trains in fp32 on CPUs"),
     # noticed by no test once, or by one of another part only
-    ("fairseq_adv/objectives/span_metrics.py",
+    ("fairseq_adv/objectives/spans.py",
      "np.minimum.at(least_null, question.astype(np.int64), null)",
      "least_null[question.astype(np.int64)] = null",
      "tests/objectives/test_spans_objective.py::test_the_score_of_no_answer_is_the_least_of_a_questions_windows",

@@ -22,7 +22,7 @@ from support import (
 )
 
 from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
-from fairseq_adv.optim.torch_adamw import TorchAdamW, TorchAdamWConfig
+from fairseq_adv.optim import TorchAdamW, TorchAdamWConfig
 from fairseq_adv.training.half_precision import (
     load_loss_scale,
     load_master_weights,

@@ -34,8 +34,8 @@ from fairseq_adv.cli.script import HelpFormatter, count, exit_status, whole, wit
 from fairseq_adv.cli.shared_options import add_shared
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_open, atomic_write
+from fairseq_adv.data.printable import number_cell, table_text
 from fairseq_adv.data.run_metrics import EPOCH, read_metrics, unit
-from fairseq_adv.data.tables.table_text import number_cell, table_text
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.perturbation import Perturbation, find_token_embedding, geometry
 

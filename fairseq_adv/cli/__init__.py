@@ -1,6 +1,6 @@
 """The console command ``fairseq-adv``: a table of verbs.
 
-``score tags`` is two functions of ``score.py``: ``tags_options`` declares its options, ``tags`` works. The
+``score tags`` is two functions of ``measure.py``: ``tags_options`` declares its options, ``tags`` works. The
 docstring of ``tags``, or else that of its module, is the verb's help. The command is used inside other
 command lines, ``--user-dir "$(fairseq-adv user-dir)"``, and must start fast: a verb imports torch and fairseq
 only when its work begins.
@@ -54,9 +54,9 @@ VERBS = {
     "validate": "measure",
     "export": "hub",
     "predict": "predict",
-    "score squad": "score",
-    "score tags": "score",
-    "submission": "score",
+    "score squad": "measure",
+    "score tags": "measure",
+    "submission": "measure",
     "attack": "attack",
     "compare": "measure",
     "options": "user_dir",

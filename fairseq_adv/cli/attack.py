@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING
 
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.changed_words import APPENDED, KINDS, MOST_APPENDED
+from fairseq_adv.data.text.word_text import APPENDED, KINDS, MOST_APPENDED
 from fairseq_adv.evaluation.attack_settings import (
     AGAINST,
     ATTACKS,
     IMPORTANCE,
     LOSSES,
     METRICS,
+    MISSED,
     SIDES,
     Attack,
+    Gate,
     Variants,
 )
-from fairseq_adv.evaluation.word_attacks.gate import MISSED, Gate
 
 from .script import RESUMABLE, VerbParser, count, fraction, not_negative, positive, share, whole
 from .shared_options import (

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairseq_adv.data.text.changed_words import APPENDED, KINDS
+from fairseq_adv.data.text.word_text import APPENDED, KINDS
 
 from .script import RESUMABLE, VerbParser, check_name, fraction, positive, whole
 from .shared_options import (
@@ -20,8 +20,7 @@ from .shared_options import (
 )
 
 if TYPE_CHECKING:
-    from fairseq_adv.data.classes.augment import Augment
-    from fairseq_adv.data.classes.prepare_classification import PrepareConfig
+    from fairseq_adv.data.classes.prepare_classification import Augment, PrepareConfig
     from fairseq_adv.data.tables.labelled_rows import LabelledRows
     from fairseq_adv.data.tables.several_labels import LabelColumns
 from fairseq_adv.data.workspace import Prepared
@@ -91,7 +90,7 @@ def classification(args: argparse.Namespace) -> None:
 
 
 def _augment(args: argparse.Namespace, without_classes: bool) -> Augment | None:
-    from fairseq_adv.data.classes.augment import Augment
+    from fairseq_adv.data.classes.prepare_classification import Augment
     from fairseq_adv.data.errors import DataError
 
     appended = {"--append-words": args.append_words, "--append-other-classes": args.append_other_classes}

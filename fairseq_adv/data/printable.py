@@ -2,14 +2,19 @@
 
 A class, a file or a column may be named ``"\\x1b[2J"``, which clears a screen, or contain characters that
 turn the direction of the text around it. Such characters are written as Python would write them in a string:
-in the message of each error, in what a verb prints, and where a log names classes.
+in the message of each error, in what a verb prints, and where a log names classes. In tables, which people
+open in spreadsheets, a name can't be a formula.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import math
 import re
 import sys
 import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import Any, Callable
 
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, formats, lone surrogates, line and paragraph separators
@@ -81,3 +86,48 @@ def make_output_printable() -> None:
     """:func:`make_printable` for standard output and standard error."""
     make_printable(sys.stdout)
     make_printable(sys.stderr)
+
+
+# ---- tables for spreadsheets
+
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")  # https://owasp.org/www-community/attacks/CSV_Injection
+
+
+def table_text(rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
+    """A csv or tsv file; lines end in a line feed only.
+
+    A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break gets an apostrophe in front, so
+    that a spreadsheet takes it as text, not as a formula; numbers are left alone. :func:`plain_cell` is the
+    inverse.
+    """
+    lines = io.StringIO(newline="")
+    writer = csv.writer(lines, delimiter=delimiter, lineterminator="\r\n")  # which quotes both in a cell
+    text = []
+    for row in rows:
+        writer.writerow([_no_formula(cell) if isinstance(cell, str) else cell for cell in row])
+        text.append(f"{lines.getvalue()[:-2]}\n")
+        lines.seek(lines.truncate(0))
+    return "".join(text)
+
+
+def number_cell(value: float) -> str:
+    """A number with six digits; empty if it is unknown (NaN)."""
+    return "" if math.isnan(value) else f"{value:.6g}"
+
+
+def plain_cell(cell: str) -> str:
+    """The text from which :func:`table_text` made a cell."""
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
+
+
+def _no_formula(cell: str) -> str:
+    return f"'{cell}" if _FORMULA.match(cell) and not _is_number(cell) else cell
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tags.columns import read_rows
-from fairseq_adv.data.tags.schemes import (
+from fairseq_adv.data.tags.columns import (
     as_iob2,
     check_tags,
     from_iob1,
     iob2_of,
     is_mostly_iob1,
+    read_rows,
 )
 from fairseq_adv.evaluation.class_report import COLUMNS, score_table, shown_name
-from fairseq_adv.objectives.entities import scores_of
+from fairseq_adv.objectives.tags import scores_of
 
 
 @dataclass(frozen=True)

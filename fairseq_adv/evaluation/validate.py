@@ -31,9 +31,16 @@ from fairseq_adv.data.temperature import (
 )
 from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.data.text.long_texts import mean_of_windows
-from fairseq_adv.evaluation.class_report import ClassReport, class_report, fit_temperature, softmax
+from fairseq_adv.evaluation.class_report import (
+    ClassReport,
+    LabelReport,
+    class_report,
+    fit_temperature,
+    fit_thresholds,
+    label_report,
+    softmax,
+)
 from fairseq_adv.evaluation.entity_report import EntityReport
-from fairseq_adv.evaluation.label_report import LabelReport, fit_thresholds, label_report
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.multi_label import least_logits
 from fairseq_adv.objectives.tags import Tags

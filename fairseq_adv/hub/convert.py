@@ -17,7 +17,7 @@ from fairseq_adv.data.class_rows import names_in, shown
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.hf_folder import read_config, read_weights, source_hashes
 from fairseq_adv.data.io import atomic_folder, sha256_of
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST
+from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST
 from fairseq_adv.hub.model_config import (
     EPSILON,
     Sizes,

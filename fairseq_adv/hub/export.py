@@ -16,9 +16,9 @@ from fairseq_adv.data.class_rows import rows_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature, read_thresholds
 from fairseq_adv.data.text.labelled_folder import class_names
+from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_dictionary
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card

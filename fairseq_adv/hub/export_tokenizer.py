@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Optional, Sequence
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import FAIRSEQ_MASK, ROLES, special_tokens
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_MASK, ROLES, special_tokens
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.hub.trained_checkpoint import CHOICES, MASKED_LM, Trained
 from fairseq_adv.hub.vocabulary import AROUND, LINE_BREAKS, write_json

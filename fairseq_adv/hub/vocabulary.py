@@ -15,7 +15,7 @@ from typing import Any
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tokenizers.special_tokens import (
+from fairseq_adv.data.tokenizers import (
     FAIRSEQ_FIRST,
     FAIRSEQ_MASK,
     special_tokens,

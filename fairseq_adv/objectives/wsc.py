@@ -30,7 +30,7 @@ class WSC(Labelled):
     """The query against the candidates; only sentences whose query is correct have a loss.
 
     The task's options ``wsc_cross_entropy``, ``wsc_margin_alpha``, ``wsc_margin_beta`` choose the loss.
-    Batches come from :class:`~fairseq_adv.data.wsc.wsc_dataset.WSCDataset`.
+    Batches come from :class:`~fairseq_adv.tasks.wsc.WSCDataset`.
     """
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:

@@ -79,7 +79,7 @@ describe_task(
         recognises=_has_sets,
         fill=_fill,
         objective="fairseq_adv.objectives.multi_label:MultiLabel",
-        predictor="fairseq_adv.evaluation.predict.label_predictor:LabelPredictor",
+        predictor="fairseq_adv.evaluation.predict.text_predictor:LabelPredictor",
         benchmarks=(),
         card=replace(
             CLASSES.card,

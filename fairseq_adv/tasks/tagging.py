@@ -20,10 +20,12 @@ from fairseq_adv.data.tags.columns import (
     TaggedSentence,
     cells_of,
     first_word,
+    is_tag,
     read_columns,
     read_rows,
+    tag_names,
+    types_of,
 )
-from fairseq_adv.data.tags.schemes import is_tag, tag_names, types_of
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
 from fairseq_adv.data.tokenizers.saved_tokenizer import load_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds

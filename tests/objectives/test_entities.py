@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fairseq_adv.objectives.entities import count_entities, scores_of
+from fairseq_adv.objectives.tags import count_entities, scores_of
 
 TAGS = ["O", "B-X", "I-X", "B-Y", "I-Y"]
 

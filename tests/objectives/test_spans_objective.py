@@ -16,7 +16,7 @@ from support import batch, build, train_args, validate, write_task
 from token_data import write_spans
 
 from fairseq_adv.data.spans.scoring import mean, score_of
-from fairseq_adv.objectives.span_metrics import best_spans, null_scores, of_questions
+from fairseq_adv.objectives.spans import best_spans, null_scores, of_questions
 
 NONE = -math.inf
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from support import batch, build, train_args, validate
 from token_data import write_tags
 
-from fairseq_adv.objectives.entities import count_entities, scores_of
+from fairseq_adv.objectives.tags import count_entities, scores_of
 
 TAGS = ["O", "B-Cell", "I-Cell", "B-Gene", "I-Gene"]
 

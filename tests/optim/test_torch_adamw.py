@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from support import ADVERSARIAL, fairseq_train, train_args, weights, write_task
 from torch import nn
 
-from fairseq_adv.optim.torch_adamw import TorchAdamW
+from fairseq_adv.optim import TorchAdamW
 
 SETTINGS = {
     "adam_betas": "(0.9, 0.98)", "weight_decay": 0.1, "lr": [1e-2], "use_old_adam": False,

@@ -26,7 +26,7 @@ from fairseq_adv.data.temperature import save_thresholds, thresholds_file
 from fairseq_adv.data.text.labelled_folder import check_split
 from fairseq_adv.evaluation.attack import attack_checkpoint
 from fairseq_adv.evaluation.attack_settings import Attack
-from fairseq_adv.evaluation.label_report import fit_thresholds
+from fairseq_adv.evaluation.class_report import fit_thresholds
 from fairseq_adv.evaluation.validate import evaluate
 from fairseq_adv.hub.export import THRESHOLDS, export_checkpoint
 from fairseq_adv.objectives.multi_label import label_scores

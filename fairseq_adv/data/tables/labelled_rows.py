@@ -12,7 +12,7 @@ from typing import Any, Optional
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, text_cell
-from fairseq_adv.data.tokenizers.special_tokens import FAIRSEQ_FIRST, FAIRSEQ_MASK
+from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST, FAIRSEQ_MASK
 
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _RESERVED = (*FAIRSEQ_FIRST, FAIRSEQ_MASK)

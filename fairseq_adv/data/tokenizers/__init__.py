@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
+
+from fairseq_adv.data.checked_json import json_object
 
 HF_VOCABULARY = "hf_vocabulary.json"
 """Next to a tokenizer.json that was saved from a Hugging Face folder: what is not in it."""
@@ -14,3 +17,47 @@ def is_hugging_face(folder: Path) -> bool:
     """Whether this is a Hugging Face folder, or one in which its tokenizer was saved; nothing converted."""
     plain = (folder / "config.json").is_file() and not (folder / "dict.txt").is_file()
     return plain or (folder / HF_VOCABULARY).is_file()
+
+
+FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
+"""The first entries of every dictionary."""
+FAIRSEQ_MASK = "<mask>"
+"""The last one, which tasks append."""
+ROLES = {
+    "<s>": "cls_token",
+    "<pad>": "pad_token",
+    "</s>": "sep_token",
+    "<unk>": "unk_token",
+    "<mask>": "mask_token",
+}
+"""fairseq's symbols -> their keys in the files of Hugging Face's tokenizers."""
+_USUAL = (  # of BERT, of ALBERT, and of GPT-2's kind
+    dict(zip(ROLES, ("[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"))),
+    dict(zip(ROLES, ("[CLS]", "<pad>", "[SEP]", "<unk>", "[MASK]"))),
+    dict(zip(ROLES, ROLES)),
+)
+
+
+def usual_names(symbol: str) -> list[str]:
+    """What tokenizers call fairseq's symbol, the more usual names first."""
+    return [tokens[symbol] for tokens in _USUAL]
+
+
+def special_tokens(folder: Path) -> dict[str, str]:
+    """fairseq's symbols -> a byte-level tokenizer's tokens, as in its files in ``folder``, else the same."""
+    named: dict[str, Any] = {}
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (folder / name).is_file():
+            named.update(json_object(folder / name))
+    found: dict[str, str] = {}
+    for symbol, key in ROLES.items():
+        value = named.get(key)
+        # Hugging Face writes a token as a string or as {"content": string, …}.
+        value = value.get("content") if isinstance(value, dict) else value
+        found[symbol] = value if isinstance(value, str) else symbol
+    return found
+
+
+def unusual_names(folder: Path) -> dict[str, str]:
+    """What tokenizer_config.json must say for :func:`special_tokens` to find the same ones again."""
+    return {ROLES[symbol]: token for symbol, token in special_tokens(folder).items() if token != symbol}

@@ -14,10 +14,9 @@ from typing import Optional
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import check_own, whole
-from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face
+from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face, unusual_names
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, load_engine
-from fairseq_adv.data.tokenizers.special_tokens import unusual_names
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_dictionary
 
 _NAMES = {

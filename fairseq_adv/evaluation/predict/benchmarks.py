@@ -21,7 +21,7 @@ from pathlib import Path
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TaskLayout, task_layout
 from fairseq_adv.data.io import atomic_open
-from fairseq_adv.data.tables.table_text import plain_cell, table_text
+from fairseq_adv.data.printable import plain_cell, table_text
 
 GLUE_HEADER = "index\tprediction"
 

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.printable import table_text
 from fairseq_adv.data.tables.several_labels import joined_labels, labels_in
-from fairseq_adv.data.tables.table_text import table_text
-from fairseq_adv.evaluation.class_report import Report, class_report
-from fairseq_adv.evaluation.label_report import label_report
+from fairseq_adv.evaluation.class_report import Report, class_report, label_report
 from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, join
 from fairseq_adv.objectives import scores as metrics
 from fairseq_adv.objectives.multi_label import label_scores, least_logits

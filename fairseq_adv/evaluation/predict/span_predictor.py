@@ -17,7 +17,7 @@ from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.predict.predictors import InputFile, only_a_path, predictions_at_tokens
 from fairseq_adv.evaluation.span_report import span_report
 from fairseq_adv.evaluation.trained import Trained
-from fairseq_adv.objectives.span_metrics import best_spans, null_scores
+from fairseq_adv.objectives.spans import best_spans, null_scores
 from fairseq_adv.tasks.span_qa import SpanQATask
 
 N_BEST = 20

@@ -9,8 +9,15 @@ from typing import Any, ClassVar
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
-from fairseq_adv.data.tags.columns import DOCUMENT, TaggedSentence, cells_of, read_rows, sentences_of
-from fairseq_adv.data.tags.schemes import OUTSIDE, is_tag
+from fairseq_adv.data.tags.columns import (
+    DOCUMENT,
+    OUTSIDE,
+    TaggedSentence,
+    cells_of,
+    is_tag,
+    read_rows,
+    sentences_of,
+)
 from fairseq_adv.data.tags.tags_dataset import TagsDataset
 from fairseq_adv.evaluation.entity_report import EntityReport, entity_report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask

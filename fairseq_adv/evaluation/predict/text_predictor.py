@@ -1,4 +1,4 @@
-"""Classes or numbers for texts and pairs of texts."""
+"""Classes, several labels, or numbers for texts and pairs of texts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from fairseq.data import (
     TruncateDataset,
 )
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
+from torch import Tensor
 
 from fairseq_adv.data.class_rows import class_of_model
 from fairseq_adv.data.errors import DataError
@@ -29,6 +30,7 @@ from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.lines import lines_of, some_rows
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
+from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
 from fairseq_adv.data.tables.table_files import PlacedRow, find_separator, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_split, class_names
 from fairseq_adv.data.text.long_texts import HEAD, read_long, told
@@ -277,3 +279,24 @@ def _texts_of(data: Path, split: str) -> dict[str, str]:
         if isinstance(hashes, dict) and part in hashes:
             found[name] = str(hashes[part])
     return found
+
+
+class LabelPredictor(TextPredictor):
+    """The right answers of a file are columns of 0 and 1 with the labels' names, or one with a separator."""
+
+    kind = "labels"
+    several = True
+
+    def gold(self, file: InputFile) -> list[str]:
+        """The labels of each row, as :func:`joined_labels`; a label without a column holds for no row."""
+        columns = LabelColumns((str(file.label), *file.more_labels), file.label_separator or "")
+        read = read_texts("the labels", self.table(file), Columns((), columns.columns[0], read=columns))
+        found = []
+        for text, where in zip(read.labels, read.where):
+            names = [class_of_model(name, self.labels, where, WRONG_LABEL) for name in labels_in(text)]
+            found.append(joined_labels(names))
+        return found
+
+    @staticmethod
+    def named(target: Tensor, labels: Sequence[str]) -> str:
+        return joined_labels(name for name, holds in zip(labels, target.tolist()) if holds)

@@ -34,13 +34,13 @@ from fairseq_adv.evaluation.word_attacks.report import page, summary
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
 from fairseq_adv.evaluation.word_attacks.search import STATUS, Example, Outcome, Search, search
-from fairseq_adv.evaluation.word_attacks.variants import try_variants
 from fairseq_adv.evaluation.word_attacks.victim import (
     Attacked,
     AttackedFile,
     Victim,
     read_change,
     read_examples,
+    try_variants,
 )
 
 logger = logging.getLogger(__name__)

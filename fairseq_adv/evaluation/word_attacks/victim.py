@@ -1,4 +1,5 @@
-"""The model under attack, and the examples of a file in the form that it reads."""
+"""The model under attack, the examples of a file in the form that it reads, and attacks that try variants of
+a text, with more and more changes that no model chooses."""
 
 from __future__ import annotations
 
@@ -22,14 +23,21 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
 from fairseq_adv.data.tables.table_files import read_table
-from fairseq_adv.data.text.changed_words import APPENDED, Harmless, changed, read_phrases
-from fairseq_adv.data.text.word_text import WordText
+from fairseq_adv.data.text.word_text import APPENDED, Harmless, WordText, changed, read_phrases
 from fairseq_adv.evaluation.attack_settings import Variants
 from fairseq_adv.evaluation.predict.ensemble import Scores
 from fairseq_adv.evaluation.predict.text_model import TextModel
 from fairseq_adv.evaluation.word_attacks.resources import Resources
-from fairseq_adv.evaluation.word_attacks.search import Example, Texts
-from fairseq_adv.evaluation.word_attacks.variants import Change
+from fairseq_adv.evaluation.word_attacks.schedule import Service
+from fairseq_adv.evaluation.word_attacks.search import (
+    FAILED,
+    SKIPPED,
+    SUCCEEDED,
+    Asking,
+    Example,
+    Search,
+    Texts,
+)
 from fairseq_adv.objectives.multi_label import least_logits
 
 _NAMES = {1: ["text"], 2: ["first text", "second text"]}
@@ -258,3 +266,37 @@ def _as_texts(question: Question) -> tuple[list[str], list[str], Row]:
         return replace(question, stem=now[0], choices=choices)
 
     return texts, names, row
+
+
+# ---- variants
+
+
+Change = Callable[[Example, float, random.Random], WordText]
+"""(example, share of its changes, random numbers) -> a variant of its text."""
+
+
+def try_variants(example: Example, settings: Variants, victim: Service, change: Change) -> Search:
+    """Attacks one example: the k-th of N variants has k / N of the changes; the first that changes the answer
+    ends it.
+
+    Yields:
+        requests to the model.
+
+    Returns:
+        the result; if no variant changes the answer, with the one that makes the right answer least probable.
+    """
+    asking = Asking(example, victim, settings.seed)
+    first = worst = (yield from asking.scores([example.text]))[0]
+    if first.predicted != example.gold:
+        return asking.outcome(SKIPPED, "the model was wrong before", first, first)
+    variants = settings.variants if example.text.words else 0
+    for number in range(1, variants + 1):
+        variant = change(example, number / settings.variants, asking.numbers)
+        if variant.texts() == example.text.originals:
+            return asking.outcome(FAILED, "there is no word to change", first, first)
+        now = (yield from asking.scores([variant]))[0]
+        if now.predicted != example.gold:
+            return asking.outcome(SUCCEEDED, "the model's answer changed", first, now)
+        worst = max(worst, now, key=lambda one: one.score)
+    why = "every variant was tried" if variants else "there is no word to change"
+    return asking.outcome(FAILED, why, first, worst)

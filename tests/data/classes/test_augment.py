@@ -11,13 +11,16 @@ import pytest
 from glue_samples import small_wordpiece
 from support import CommandMain, write_json_lines
 
-from fairseq_adv.data.classes.augment import Augment, augmented
-from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
+from fairseq_adv.data.classes.prepare_classification import (
+    Augment,
+    PrepareConfig,
+    augmented,
+    prepare_classification,
+)
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
-from fairseq_adv.data.text.changed_words import KINDS, Harmless, changed
 from fairseq_adv.data.text.indexed import count_index
-from fairseq_adv.data.text.word_text import WordText
+from fairseq_adv.data.text.word_text import KINDS, Harmless, WordText, changed
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 pytestmark = pytest.mark.fast

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairseq_adv.data.corpus.mask_schedule import MaskSchedule
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.tasks.scheduled_masked_lm import MaskSchedule
 
 pytestmark = pytest.mark.fast
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_adv.data.printable import plain_cell, table_text
 from fairseq_adv.data.tables.table_files import read_table
-from fairseq_adv.data.tables.table_text import plain_cell, table_text
 
 pytestmark = pytest.mark.fast
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tags.schemes import as_iob2, types_of
+from fairseq_adv.data.tags.columns import as_iob2, types_of
 
 pytestmark = pytest.mark.fast
 PATH = Path("train.tsv")

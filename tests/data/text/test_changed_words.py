@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.changed_words import (
+from fairseq_adv.data.text.word_text import (
     EVERYDAY,
     KINDS,
     LOOK_ALIKE,
     Harmless,
+    WordText,
     changed,
     read_phrases,
 )
-from fairseq_adv.data.text.word_text import WordText
 
 pytestmark = pytest.mark.fast
 OTHERS = Harmless(texts={"bad": ["never mind this"], "good": ["a fine day, really", " "]})

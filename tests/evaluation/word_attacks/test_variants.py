@@ -15,13 +15,11 @@ from test_attack_file import films, lines, read  # noqa: F401 - films: a fixture
 
 from fairseq_adv import load
 from fairseq_adv.cli.attack import MISSED
-from fairseq_adv.data.text.changed_words import Harmless, changed
-from fairseq_adv.data.text.word_text import WordText
-from fairseq_adv.evaluation.attack_settings import Variants
-from fairseq_adv.evaluation.word_attacks.gate import Gate
+from fairseq_adv.data.text.word_text import Harmless, WordText, changed
+from fairseq_adv.evaluation.attack_settings import Gate, Variants
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
 from fairseq_adv.evaluation.word_attacks.search import Example, Outcome
-from fairseq_adv.evaluation.word_attacks.variants import try_variants
+from fairseq_adv.evaluation.word_attacks.victim import try_variants
 
 pytest.importorskip("transformers")
 TEXTS = ["--text", "text", "--label", "label", "--cpu"]

@@ -1,4 +1,7 @@
-"""torch's own AdamW in one kernel, with the same update as fairseq's ``adam``."""
+"""torch's own AdamW in one kernel, with the same update as fairseq's ``adam``.
+
+Importing this registers it with fairseq.
+"""
 
 # No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
 
