@@ -75,7 +75,7 @@ _INPUT = (
     "file that prepare choices reads or in SQuAD's json, or words in columns"
 )
 _OF_INPUT = ("text", "text_pair", "label", "label_separator", "no_header", "encoding", "keep")
-_OF_A_FOLDER = ("task", "split", "vote", "scores", "wnli_test", "gold")
+_OF_A_FOLDER = ("task", "split", "scores", "wnli_test", "gold")
 
 
 def predict_options(parser: VerbParser) -> None:
@@ -90,7 +90,6 @@ def predict_options(parser: VerbParser) -> None:
     add("--task", help=_TASKS)
     add("--out", type=Path, metavar="OUT", help="folder for the answers and for scores/")
     add("--split", help="split of the data; if it has labels, the score is printed too (default: test)")
-    add("--vote", action="store_true", help="take the majority vote, not the mean of log-probabilities")
     add("--scores", type=Path, nargs="+", default=[], metavar="FILE", help="add the scores of earlier runs")
     add("--wnli-test", type=Path, metavar="FILE", help="WNLI as WSC: GLUE's WNLI/test.tsv (or dev.tsv)")
     add_shared(add, "--json")
@@ -171,7 +170,7 @@ def _answer_split(args: argparse.Namespace) -> None:
 
     result = predict(
         Request(
-            args.task, args.out, args.checkpoints, args.scores, args.data, args.split or "test", args.vote,
+            args.task, args.out, args.checkpoints, args.scores, args.data, args.split or "test",
             args.wnli_test, args.gold, inference_config(args, args.batch_size),
         )
     )  # fmt: skip

@@ -55,4 +55,4 @@ class TextAttackModel(ModelWrapper):
         found = self.model.scores(text_input_list)
         if found is None:
             return torch.empty(0, len(self.model.labels))
-        return torch.from_numpy(replace(found.first, temperature=1.0).shares())
+        return torch.from_numpy(replace(found, temperature=1.0).shares())

@@ -298,15 +298,15 @@ def test_predict_by_columns_a_separator_and_the_prepared_split(
     model = load(checkpoint, device="cpu")
     scores = model.scores([text for text, _ in table])
     assert scores is not None
-    answers, right = (scores.first.raw >= 0).astype(int), np.array([held for _, held in table])
+    answers, right = (scores.raw >= 0).astype(int), np.array([held for _, held in table])
     names = ["|".join(sorted(n for n, one in zip(LABELS, row) if one)) or "'-" for row in answers]
     assert found[0]["answers"] == names, "the apostrophe is for spreadsheets"
     assert found[0]["accuracy"] == pytest.approx(100 * accuracy_score(right, answers))
     assert found[0]["micro_f1"] == pytest.approx(100 * f1_score(right, answers, average="micro"))
-    assert found[0]["map"] == pytest.approx(100 * average_precision_score(right, scores.first.raw))
+    assert found[0]["map"] == pytest.approx(100 * average_precision_score(right, scores.raw))
     one = model.predict([table[0][0]])[0]
     assert one.labels == tuple(n for n, held in zip(LABELS, answers[0]) if held)
-    assert list(one.probabilities.values()) == pytest.approx(list(1 / (1 + np.exp(-scores.first.raw[0]))))
+    assert list(one.probabilities.values()) == pytest.approx(list(1 / (1 + np.exp(-scores.raw[0]))))
     both = load([checkpoint, checkpoint], device="cpu").predict([table[0][0]])
     assert both[0].label == one.label
     refused = predict(checkpoint, "--input", cells, "--text", "comment", "--label", *LABELS, "--cpu")
@@ -346,7 +346,7 @@ def test_attacks_count_a_row_as_right_if_all_labels_are(
 ) -> None:
     raw = load(checkpoint, device="cpu").scores([text for text, _ in rows(12, 12)])
     assert raw is not None
-    right = ((raw.first.raw >= 0) == np.array([held for _, held in rows(12, 12)])).all(1)
+    right = ((raw.raw >= 0) == np.array([held for _, held in rows(12, 12)])).all(1)
     attack = CommandMain("attack", capsys)
     done = attack(checkpoint, "--data", trained / "data", "--split", "test", *SIZES)
     found = json.loads(done.stdout)
@@ -359,7 +359,7 @@ def test_attacks_count_a_row_as_right_if_all_labels_are(
     assert [one["why"] != "the model was wrong before" for one in records] == right.tolist()
     before = [one["before"] for one, good in zip(records, right) if good]
     signs = np.where([held for _, held in rows(12, 12)], 1, -1)
-    least = (1 / (1 + np.exp(-signs * raw.first.raw))).min(1)
+    least = (1 / (1 + np.exp(-signs * raw.raw))).min(1)
     assert before == pytest.approx([float(one) for one, good in zip(least, right) if good], abs=1e-5)
     refused = attack(checkpoint, "--loss", "margin", *SIZES)
     assert refused.returncode == 2 and "has no classes" in refused.stderr
@@ -377,6 +377,6 @@ def test_transformers_own_model_has_the_same_logits(checkpoint: Path, tmp_path: 
     inputs = pipeline.tokenizer(texts, return_tensors="pt", padding=True)
     with torch.no_grad():
         theirs = pipeline.model(**inputs).logits
-    torch.testing.assert_close(torch.from_numpy(ours.first.raw), theirs, rtol=0, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(ours.raw), theirs, rtol=0, atol=1e-5)
     for one, answer in zip(model.predict(texts), pipeline(texts)):
         assert one.probabilities == pytest.approx({part["label"]: part["score"] for part in answer}, abs=1e-5)

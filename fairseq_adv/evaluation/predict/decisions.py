@@ -14,7 +14,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.printable import table_text
 from fairseq_adv.data.tables.several_labels import joined_labels, labels_in
 from fairseq_adv.evaluation.class_report import Report, class_report, label_report
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray, Scores, join
+from fairseq_adv.evaluation.predict.ensemble import FloatArray, Scores, join
 from fairseq_adv.objectives import scores as metrics
 from fairseq_adv.objectives.multi_label import label_scores, least_logits
 
@@ -141,95 +141,61 @@ class Decisions:
         return class_report(names, right, found, self.scores.shares()[rows]) if rows else None
 
 
-def combine(members: Sequence[Any], vote: bool = False) -> Answers:
+def combine(members: Sequence[Any]) -> Answers:
     """The answers of one model, or to the scores of several together."""
-    answers: Answers = decide(join(members), vote) if isinstance(members[0], Scores) else members[0]
+    answers: Answers = decide(join(members)) if isinstance(members[0], Scores) else members[0]
     return answers
 
 
-def decide(ensemble: Ensemble, vote: bool = False) -> Decisions:
-    """Chooses the answer with the highest mean log-probability, or by majority vote, where the mean breaks
-    ties."""
-    first = ensemble.first
-    if first.kind == "values":
-        if vote:
-            raise DataError("--vote: a regression has no majority. Leave it out.")
-        values = first.log_probs[:, 0]
-        return Decisions(first, [repr(float(value)) for value in values], np.zeros(len(values), dtype=bool))
-    if first.kind == "labels":
-        return _that_hold(ensemble, vote)
-    if first.kind == "phrases":
-        return _stand_for(ensemble, vote)
-    best, tied = best_columns(ensemble.log_probs, first.log_probs, vote)
+def decide(scores: Scores) -> Decisions:
+    """Chooses the answer with the highest mean log-probability."""
+    if scores.kind == "values":
+        values = scores.log_probs[:, 0]
+        return Decisions(scores, [repr(float(value)) for value in values], np.zeros(len(values), dtype=bool))
+    if scores.kind == "labels":
+        return _that_hold(scores)
+    if scores.kind == "phrases":
+        return _stand_for(scores)
+    best, tied = best_columns(scores.log_probs)
     notes = [f"{int(tied.sum())} of {len(tied)} rows are tied; the first of the best was chosen"]
-    answers = [str(first.labels_of_rows[row, k]) for row, k in enumerate(best)]
-    return Decisions(first, answers, tied, notes * bool(tied.any()))
+    answers = [str(scores.labels_of_rows[row, k]) for row, k in enumerate(best)]
+    return Decisions(scores, answers, tied, notes * bool(tied.any()))
 
 
-def best_columns(
-    members: FloatArray, mean: FloatArray, vote: bool
-) -> tuple[npt.NDArray[np.int64], BoolArray]:
+def best_columns(scores: FloatArray) -> tuple[npt.NDArray[np.int64], BoolArray]:
     """The best column of each row, and whether another one is as good.
 
     Args:
-        members: (members, n, C), -inf for missing columns.
-        mean: (n, C), over the members.
-        vote: choose the column with most votes, breaking ties by the mean; otherwise choose by the mean.
+        scores: (n, C), -inf for missing columns.
     """
-    means = mean.astype(np.float64)
-    if vote:
-        votes = np.zeros(mean.shape, dtype=np.int64)
-        for member in members:
-            votes[np.arange(len(mean)), member.argmax(axis=1)] += 1
-        # Only the columns with most votes remain.
-        means = np.where(votes == votes.max(axis=1, keepdims=True), means, -np.inf)
-    best = means.argmax(axis=1)
-    top = means.max(axis=1, keepdims=True)
-    return best.astype(np.int64), (means == top).sum(axis=1) > 1
+    top = scores.max(axis=1, keepdims=True)
+    return scores.argmax(axis=1).astype(np.int64), (scores == top).sum(axis=1) > 1
 
 
-def _that_hold(ensemble: Ensemble, vote: bool) -> Decisions:
+def _that_hold(scores: Scores) -> Decisions:
     """Those of several labels whose probability is .5 or more, or their threshold.
 
     The mean of the log-probabilities of both answers, normalised, is that of the logits.
     """
-    first = ensemble.first
-    names = first.labels[0].tolist()
-    hold: BoolArray = first.raw >= least_logits(names, first.thresholds)
-    hold = majority(list(ensemble.raw >= 0), hold) if vote else hold
+    names = scores.labels[0].tolist()
+    hold = scores.raw >= least_logits(names, scores.thresholds)
     answers = [joined_labels(name for name, one in zip(names, row) if one) for row in hold.tolist()]
-    return Decisions(first, answers, np.zeros(len(answers), dtype=bool))
+    return Decisions(scores, answers, np.zeros(len(answers), dtype=bool))
 
 
-def _stand_for(ensemble: Ensemble, vote: bool) -> Decisions:
+def _stand_for(scores: Scores) -> Decisions:
     """Whether the query scores at least as high as every candidate; true if there are no candidates."""
-    first = ensemble.first
-    without: BoolArray = np.isneginf(first.log_probs[:, 0])
+    query, others = scores.log_probs[:, :1], scores.log_probs[:, 1:]
+    without: BoolArray = np.isneginf(query[:, 0])
     if without.any():
         raise DataError(
-            f"row {first.ids[int(without.argmax())]}: no query (target.span1_text), so it can't be answered "
+            f"row {scores.ids[int(without.argmax())]}: no query (target.span1_text), so it can't be answered "
             "with True or False. Add it, or remove the line."
         )
-    of_mean = _query_is_best(first.log_probs)
-    yes: BoolArray = (
-        majority([_query_is_best(member) for member in ensemble.log_probs], of_mean) if vote else of_mean
-    )
-    alone: BoolArray = np.all(np.isneginf(first.log_probs[:, 1:]), axis=1)
+    alone: BoolArray = np.all(np.isneginf(others), axis=1)
     notes = [f"{int(alone.sum())} of {len(alone)} sentences have no candidates: answered with True"]
-    answers = [str(bool(one)) for one in yes]
-    return Decisions(first, answers, np.zeros(len(yes), dtype=bool), notes * bool(alone.any()))
-
-
-def majority(members: Sequence[BoolArray], of_mean: BoolArray) -> BoolArray:
-    """(n,) the majority of the members; ``of_mean`` decides ties."""
-    votes = np.sum([np.where(member, 1, -1) for member in members], axis=0)
-    found: BoolArray = np.where(votes == 0, of_mean, votes > 0)
-    return found
-
-
-def _query_is_best(log_probs: FloatArray) -> BoolArray:
-    found: BoolArray = np.all(log_probs[:, :1] >= log_probs[:, 1:], axis=1)
-    return found
+    answers = [str(bool(one)) for one in np.all(query >= others, axis=1)]
+    return Decisions(scores, answers, np.zeros(len(answers), dtype=bool), notes * bool(alone.any()))
 
 
 def measure(task: str, answers: Sequence[str], gold: Sequence[str], tied: BoolArray) -> dict[str, float]:

@@ -179,33 +179,26 @@ def digest_of(parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class Ensemble:
-    """Members whose rows and columns have the same meaning."""
-
-    first: Scores  # rows and columns of all; its ``log_probs`` and ``raw`` are averaged over the members
-    log_probs: FloatArray  # (members, n, C) fp32
-    raw: FloatArray  # (members, n, C) fp32
-
-
-def join(members: Sequence[Scores]) -> Ensemble:
-    """Reorders the members' rows and columns to match the first, and averages them."""
+def join(members: Sequence[Scores]) -> Scores:
+    """The means over the members, whose rows and columns are reordered to match the first."""
     first = members[0]
     aligned = [first] + [_aligned(first, member) for member in members[1:]]
-    log_probs = np.stack([member.log_probs for member in aligned])
-    raw = np.stack([member.raw for member in aligned])
     gold = first.gold
     for member in aligned[1:]:
         gold = np.where(gold == "", member.gold, gold)
-    means = replace(
+    return replace(
         first,
-        log_probs=log_probs.astype(np.float64).mean(axis=0).astype(np.float32),
-        raw=raw.astype(np.float64).mean(axis=0).astype(np.float32),
+        log_probs=_mean([member.log_probs for member in aligned]),
+        raw=_mean([member.raw for member in aligned]),
         gold=gold,
         temperature=1.0 if len(members) > 1 else first.temperature,  # they are those of single models
         thresholds={} if len(members) > 1 else first.thresholds,
     )
-    return Ensemble(means, log_probs, raw)
+
+
+def _mean(members: Sequence[FloatArray]) -> FloatArray:
+    mean: FloatArray = np.stack(members).astype(np.float64).mean(axis=0).astype(np.float32)
+    return mean
 
 
 def _aligned(first: Scores, other: Scores) -> Scores:

@@ -31,9 +31,9 @@ def answer_set(
         DataError: the model doesn't have the set's classes, or takes other rows.
     """
     names = _names(model, chosen, label_map)
-    ensemble = model.scores(rows.texts, progress=True)  # type: ignore[arg-type]
-    assert ensemble is not None  # no set is empty
-    found = decide(ensemble)
+    scores = model.scores(rows.texts, progress=True)  # type: ignore[arg-type]
+    assert scores is not None  # no set is empty
+    found = decide(scores)
     answers = [names.get(answer, HANS[1]) for answer in found.answers]
     kept = {**rows.columns, "label": rows.labels}
     return replace(found, answers=answers, gold=rows.labels, kept=kept), set_scores(chosen, rows, answers)

@@ -18,13 +18,13 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import read_split, task_layout
 from fairseq_adv.data.wsc.superglue import read_wsc
 from fairseq_adv.data.wsc.wnli import match_wnli, read_wnli
-from fairseq_adv.evaluation.predict.decisions import BoolArray, Decisions, best_columns, decide, majority
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, FloatArray
+from fairseq_adv.evaluation.predict.decisions import BoolArray, Decisions, best_columns, decide
+from fairseq_adv.evaluation.predict.ensemble import FloatArray, Scores
 
 ANSWERS = {True: "entailment", False: "not_entailment"}
 
 
-def qnli_rows(ensemble: Ensemble, vote: bool = False, gold: Path | None = None) -> Decisions:
+def qnli_rows(scores: Scores, gold: Path | None = None) -> Decisions:
     """Answers for the rows named by the choices' labels, in GLUE's order: "entailment" or "not_entailment".
     Rows mined from other splits are left out.
 
@@ -32,11 +32,10 @@ def qnli_rows(ensemble: Ensemble, vote: bool = False, gold: Path | None = None) 
     log-probabilities, and unlike those it is also meaningful for a single sentence.
     """
     # In a tie the lower row of GLUE's file wins; sentences of other splits come last.
-    ordered = _by_index(ensemble)
-    scores = ordered.first
-    best, tied = best_columns(ordered.raw, scores.raw, vote)
+    scores = _by_index(scores)
+    best, tied = best_columns(scores.raw)
     alone = np.isfinite(scores.raw).sum(axis=1) == 1
-    above = _above_midpoint(ordered, alone, vote)
+    above = _above_midpoint(scores, alone)
     tied &= ~alone
     found: dict[int, bool] = {}
     of_tie: dict[int, bool] = {}
@@ -81,18 +80,17 @@ def _labels(path: Path, rows: int) -> Sequence[str]:
     return labels
 
 
-def _above_midpoint(ensemble: Ensemble, alone: BoolArray, vote: bool) -> BoolArray:
+def _above_midpoint(scores: Scores, alone: BoolArray) -> BoolArray:
     """(n,) bool, meaningful only in the rows ``alone``."""
     if not alone.any():
         return alone
     if alone.all():
         raise DataError(
-            f"{ensemble.first.name}: no question has two sentences, so there is no midpoint for single "
-            "sentences. Predict on the whole split."
+            f"{scores.name}: no question has two sentences, so there is no midpoint for single sentences. "
+            "Predict on the whole split."
         )
-    members: list[BoolArray] = [raw[:, 0] > _midpoint(raw[~alone]) for raw in ensemble.raw]
-    of_mean: BoolArray = ensemble.first.raw[:, 0] > _midpoint(ensemble.first.raw[~alone])
-    return majority(members, of_mean) if vote else of_mean
+    above: BoolArray = scores.raw[:, 0] > _midpoint(scores.raw[~alone])
+    return above
 
 
 def _midpoint(raw: FloatArray) -> float:
@@ -102,27 +100,20 @@ def _midpoint(raw: FloatArray) -> float:
     return float(scores[:, -1].mean() + others[np.isfinite(others)].mean()) / 2
 
 
-def _by_index(ensemble: Ensemble) -> Ensemble:
+def _by_index(scores: Scores) -> Scores:
     """Sorts the choices of each question by their row in GLUE's file; those of other splits, and missing
     ones, last."""
-    labels = ensemble.first.labels_of_rows
+    labels = scores.labels_of_rows
     order = np.empty(labels.shape, dtype=np.int64)
     for row, names in enumerate(labels.tolist()):
         keys = [(not name, _index(name) is None, _index(name) or 0, name) for name in names]
         order[row] = sorted(range(len(names)), key=keys.__getitem__)
-
-    def taken(values: FloatArray) -> FloatArray:
-        return np.take_along_axis(values, order, axis=-1)
-
-    first = ensemble.first
-    ordered = replace(
-        first,
+    return replace(
+        scores,
         labels=np.take_along_axis(labels, order, axis=1),
-        log_probs=taken(first.log_probs),
-        raw=taken(first.raw),
+        log_probs=np.take_along_axis(scores.log_probs, order, axis=1),
+        raw=np.take_along_axis(scores.raw, order, axis=1),
     )
-    log_probs, raw = ([taken(member) for member in of] for of in (ensemble.log_probs, ensemble.raw))
-    return Ensemble(ordered, np.stack(log_probs), np.stack(raw))
 
 
 def _index(label: str) -> int | None:
@@ -130,7 +121,7 @@ def _index(label: str) -> int | None:
     return int(label) if label.isascii() and label.isdigit() else None
 
 
-def wnli_rows(ensemble: Ensemble, vote: bool, wnli: Path, sentences: Path) -> Decisions:
+def wnli_rows(scores: Scores, wnli: Path, sentences: Path) -> Decisions:
     """WNLI's rows: 1 if the WSC sentence that asks the same question is answered with True.
 
     Args:
@@ -138,9 +129,9 @@ def wnli_rows(ensemble: Ensemble, vote: bool, wnli: Path, sentences: Path) -> De
         sentences: WSC's file, which was predicted.
     """
     examples = read_wsc(sentences)
-    decisions = decide(ensemble, vote)
-    answers = dict(zip(ensemble.first.ids.tolist(), decisions.answers))
-    queries = dict(zip(ensemble.first.ids.tolist(), ensemble.first.labels_of_rows[:, 0].tolist()))
+    decisions = decide(scores)
+    answers = dict(zip(scores.ids.tolist(), decisions.answers))
+    queries = dict(zip(scores.ids.tolist(), scores.labels_of_rows[:, 0].tolist()))
     for example in examples:
         # Two files can have the same ids for different sentences.
         if example.id not in answers or queries[example.id] != (example.query or ""):

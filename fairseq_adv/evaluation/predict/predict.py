@@ -36,7 +36,6 @@ class Request:
     scores: Sequence[Path] = ()  # files of earlier runs that join the ensemble
     data: Path | None = None  # needed for checkpoints, and for WNLI as WSC
     split: str = "test"
-    vote: bool = False  # take the majority instead of the mean of log-probabilities
     wnli: Path | None = None  # GLUE's WNLI file, if WNLI is answered as WSC
     gold: Path | None = None  # GLUE's QNLI file with labels, to score QNLI as ranking
     running: InferenceConfig = field(default_factory=InferenceConfig)
@@ -89,9 +88,9 @@ def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
     with reported_as_data_error(path):
         examples = predictor.split(split, task)
     if not isinstance(examples, ScoredRows):
-        if request.scores or request.vote or len(request.checkpoints) != 1:
+        if request.scores or len(request.checkpoints) != 1:
             who = f"--task {task.name}" if request.task else f"{path}: a model of {predictor.name}"
-            raise DataError(f"{who} takes one checkpoint, without --scores and --vote")
+            raise DataError(f"{who} takes one checkpoint, without --scores")
         return examples.decode(load_model(path, state, predictor.task, how), True)
     digest = sha256_of(path)
     made_from: dict[str, Any] = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
@@ -120,15 +119,15 @@ def _combined(members: Sequence[Any], task: PredictionTask, request: Request) ->
     if kind:
         _check_distinct(members)
     if task.name == "QNLI" and kind == "choices":
-        return qnli_rows(join(members), request.vote, request.gold)
+        return qnli_rows(join(members), request.gold)
     if task.name == "WNLI" and kind == "phrases":
         if request.wnli is None or request.data is None:
             raise DataError(
                 "pass --wnli-test, GLUE's WNLI file, and --data, the WSC folder with its sentences"
             )
         sentences = find_split(request.data, request.split)
-        return wnli_rows(join(members), request.vote, request.wnli, sentences)
-    return combine(members, request.vote)
+        return wnli_rows(join(members), request.wnli, sentences)
+    return combine(members)
 
 
 def _check(request: Request, task: PredictionTask) -> None:

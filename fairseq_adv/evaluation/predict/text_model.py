@@ -11,7 +11,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import max_line, too_long
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.decisions import Decisions, Prediction, combine
-from fairseq_adv.evaluation.predict.ensemble import Ensemble, Scores, join
+from fairseq_adv.evaluation.predict.ensemble import Scores, join
 from fairseq_adv.evaluation.predict.predictors import Answers, InputFile, Predictor, read_columns
 from fairseq_adv.evaluation.predict.text_predictor import split_at_tab
 from fairseq_adv.evaluation.trained import Trained
@@ -82,7 +82,7 @@ class TextModel:
         parts = zip(found, given, rows)
         return [one if isinstance(value, Question) else _with_texts(one, row) for one, value, row in parts]
 
-    def scores(self, texts: Iterable[Row], progress: bool = False) -> Ensemble | None:
+    def scores(self, texts: Iterable[Row], progress: bool = False) -> Scores | None:
         """Like :meth:`predict`, but returns arrays; ``None`` if there are no texts. Not for tags or spans.
 
         Args:

@@ -113,8 +113,8 @@ class Victim:
             rows = [replace(row, id=str(number)) for number, row in enumerate(rows)]
         found = self._model.scores(rows)
         if self._model.several and found is not None:
-            return self._all_right([name for name, _ in questions], found.first)
-        return [] if found is None else list(np.exp(found.first.log_probs.astype(np.float64)))
+            return self._all_right([name for name, _ in questions], found)
+        return [] if found is None else list(np.exp(found.log_probs.astype(np.float64)))
 
     def _all_right(self, names: Sequence[str], scores: Scores) -> list[npt.NDArray[np.float64]]:
         """(2,) each: the probability of the answer to the label that is least sure to be right, and the rest.

@@ -1,10 +1,10 @@
-"""Answers from scores: means, votes, ties, and the scores of the answers."""
+"""Answers from scores: means, ties, and the scores of the answers."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from made_scores import NONE, choices, classes
+from made_scores import NONE, choices
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.evaluation.predict.decisions import decide, measure
@@ -13,28 +13,10 @@ from fairseq_adv.evaluation.predict.ensemble import Scores, join
 pytestmark = pytest.mark.fast
 
 
-def log(*rows: list[float]) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.log(np.array(rows, dtype=np.float32))
-
-
-def three(*members: np.ndarray) -> list[Scores]:
-    return [classes(f"m{k}", log_probs=member, raw=member) for k, member in enumerate(members)]
-
-
-def test_mean_and_majority_differ_where_one_model_is_sure() -> None:
-    rows = [0.6, 0.4], [0.6, 0.4], [0.01, 0.99]
-    joined = join(three(*[log(row, row, row) for row in rows]))
-    assert decide(joined).answers == ["no"] * 3
-    assert decide(joined, vote=True).answers == ["yes"] * 3
-
-
-def test_a_choice_without_votes_does_not_win_a_draw_by_its_mean() -> None:
-    # C is everybody's second choice and has the best mean; A and B have a vote each.
+def test_the_mean_is_that_of_the_log_probabilities() -> None:
     a = choices([["A", "B", "C"]], [[-0.1, -9.0, -0.2]])
     b = choices([["A", "B", "C"]], [[-8.0, -0.1, -0.2]], "b")
     assert decide(join([a, b])).answers == ["C"]
-    assert decide(join([a, b]), vote=True).answers == ["A"]
 
 
 def test_answers_are_the_questions_own_labels() -> None:
@@ -63,13 +45,6 @@ def test_the_query_must_not_be_worse_than_any_candidate() -> None:
     assert found.notes == ["1 of 4 sentences have no candidates: answered with True"]
 
 
-def test_vote_about_a_query() -> None:
-    members = [phrases([[-1.0, -1.1]]), phrases([[-1.0, -1.1]], "b"), phrases([[-9.0, -1.0]], "c")]
-    assert decide(join(members)).answers == ["False"]
-    assert decide(join(members), vote=True).answers == ["True"]
-    assert decide(join(members[1:]), vote=True).answers == ["False"]  # a draw: the mean
-
-
 def test_a_sentence_without_a_query_is_named() -> None:
     with pytest.raises(DataError, match="row 1: no query"):
         decide(join([phrases([[-1, -2], [NONE, -1]])]))
@@ -82,11 +57,9 @@ def numbers(values: list[float], name: str = "a") -> Scores:
     return Scores("values", "STS-B", "test", ids, np.array([["value"]]), column, column, gold, {}, name)
 
 
-def test_numbers_have_a_mean_and_no_majority() -> None:
+def test_numbers_have_a_mean() -> None:
     joined = join([numbers([0.25, 1.0]), numbers([0.75, 0.5], "b")])
     assert [float(answer) for answer in decide(joined).answers] == [0.5, 0.75]
-    with pytest.raises(DataError, match="--vote"):
-        decide(joined, vote=True)
 
 
 def test_scores_against_scikit_learn() -> None:

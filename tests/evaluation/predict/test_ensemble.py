@@ -32,13 +32,13 @@ def test_the_mean_of_log_probabilities(tmp_path: Path) -> None:
     other = classes("b", log_probs=np.log(np.array([[0.5, 0.5]] * 3, dtype=np.float32)))
     joined = join([classes(), other])
     expected = (np.log([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]) + np.log(0.5)) / 2
-    assert np.allclose(joined.first.log_probs, expected, atol=1e-6)
+    assert np.allclose(joined.log_probs, expected, atol=1e-6)
     assert joined.log_probs.shape == (2, 3, 2)
 
 
 def test_a_temperature_is_that_of_a_single_model() -> None:
     member = classes(temperature=2.0)
-    alone, joined = join([member]).first, join([member, member]).first
+    alone, joined = join([member]), join([member, member])
     assert np.allclose(alone.shares()[0], [0.75, 0.25])  # the root of 0.9 is three times that of 0.1
     assert np.allclose(joined.shares()[0], [0.9, 0.1])
 
@@ -58,7 +58,7 @@ def test_choices_in_another_order_are_put_right() -> None:
     a = choices([["A", "B", ""], ["1", "2", "3"]], [[1, 2, NONE], [4, 5, 6]])
     b = choices([["B", "A", ""], ["3", "1", "2"]], [[20, 10, NONE], [60, 40, 50]], "b")
     assert join([a, b]).raw[1].tolist() == [[10, 20, NONE], [40, 50, 60]]
-    assert join([a, b]).first.raw.tolist() == [[5.5, 11, NONE], [22, 27.5, 33]]
+    assert join([a, b]).raw.tolist() == [[5.5, 11, NONE], [22, 27.5, 33]]
 
 
 MISMATCHES = [
@@ -90,4 +90,4 @@ def test_members_with_other_texts_are_refused(tmp_path: Path) -> None:
 
 def test_a_known_right_answer_is_kept_whoever_knows_it() -> None:
     joined = join([classes(gold=np.array(["", "", ""])), classes("b")])
-    assert joined.first.gold.tolist() == ["", "no", "yes"]
+    assert joined.gold.tolist() == ["", "no", "yes"]

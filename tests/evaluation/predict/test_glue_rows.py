@@ -51,7 +51,7 @@ def test_a_single_row_is_compared_with_the_midpoint_of_the_split() -> None:
     assert found.notes == ["2 rows without a partner were answered by the midpoint of the scores"]
 
 
-def test_an_ensemble_adds_raw_scores_and_a_vote_counts_models() -> None:
+def test_an_ensemble_adds_raw_scores() -> None:
     labels = [["0", "1"], ["2", ""]]
     members = [
         choices(labels, [[1, 0], [2, NONE]], "a"),
@@ -60,7 +60,6 @@ def test_an_ensemble_adds_raw_scores_and_a_vote_counts_models() -> None:
     ]
     # Mean scores 2/3 and 3 with the midpoint 11/6; the single row's mean is 4/3.
     assert qnli_rows(join(members)).answers == [NO, YES, NO]
-    assert qnli_rows(join(members), vote=True).answers == [YES, NO, YES]
 
 
 def test_missing_repeated_and_incomparable_rows() -> None:

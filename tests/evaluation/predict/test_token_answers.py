@@ -302,8 +302,8 @@ def test_bad_rows_are_told(tagging: Path, squad: Path, tmp_path: Path) -> None:
     (tmp_path / "plain.txt").write_text("w1 w2 w3\n\nw4 w5 w6\n")
     with pytest.raises(DataError, match=r"plain.txt:1: a sentence in one line. Write each word"):
         tags.answer_file(InputFile(tmp_path / "plain.txt"))
-    request = Request("tagging", tmp_path, [tagging], data=tagging.parent / "data", split="valid", vote=True)
-    with pytest.raises(DataError, match="--task tagging takes one checkpoint, without --scores and --vote"):
+    request = Request("tagging", tmp_path, [tagging] * 2, data=tagging.parent / "data", split="valid")
+    with pytest.raises(DataError, match="--task tagging takes one checkpoint, without --scores"):
         predict(request)
 
 
