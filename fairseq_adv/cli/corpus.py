@@ -16,8 +16,6 @@ As a SLURM array (#SBATCH --array=0-7), and a last step that checks that all sha
 from __future__ import annotations
 
 import argparse
-import glob
-import os
 import sys
 import time
 from pathlib import Path
@@ -58,29 +56,21 @@ def corpus_options(parser: VerbParser) -> None:
 
 def corpus(args: argparse.Namespace) -> int:
     from fairseq_adv.data.corpus.corpus import Corpus
+    from fairseq_adv.data.corpus.cuts import matching
 
     text = Corpus(
         tokenizer_of(args),
-        texts=_matching(args.texts),
+        texts=matching(args.texts),
         out=args.out,
         shards=args.shards,
         documents=args.documents,
         drop_empty=args.drop_empty,
-        valid=_matching(args.valid),
-        test=_matching(args.test),
+        valid=matching(args.valid),
+        test=matching(args.test),
         replace_invalid=args.encoding_errors == "replace",
         max_line=args.max_line_mb << 20,
     )
     return _check(text) if args.check else _make(args, text)
-
-
-def _matching(paths: list[Path]) -> list[Path]:
-    """The files that quoted patterns match; a command line may be too short to list them."""
-    found: list[Path] = []
-    for path in paths:
-        names = [] if path.exists() else sorted(glob.glob(str(path)), key=os.fsencode)
-        found += [Path(name) for name in names] or [path]
-    return found
 
 
 def _shards(args: argparse.Namespace) -> list[int]:

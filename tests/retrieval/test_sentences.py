@@ -27,7 +27,7 @@ def test_sentences_of_several_files(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_not_utf8(tmp_path: Path) -> None:
     path = tmp_path / "latin.txt"
     path.write_bytes(b"plain line\n\nZ\xfcrich\nmore\n")
-    with pytest.raises(DataError, match=r"latin.txt:3: not UTF-8 \(byte 2 of the line is 0xfc\).*iconv"):
+    with pytest.raises(DataError, match=r"latin.txt:3: not UTF-8 at byte 13 .*iconv"):
         survey([str(path)])
     assert list(survey([str(path)], "replace").sentences()) == ["plain line", "Z\ufffdrich", "more"]
 
@@ -37,7 +37,7 @@ def test_not_utf8(tmp_path: Path) -> None:
     [
         (b"\n \n", "no sentences"),
         (b"short\n" + b"x" * 1_000_001, r":2: more than 1000000 characters"),
-        (gzip.compress(b"abc\n" * 5000, mtime=0)[:-30], "damaged"),
+        (gzip.compress(b"abc\n" * 5000, mtime=0)[:-30], "looks like gzip"),
     ],
 )
 def test_useless_files(tmp_path: Path, content: bytes, message: str) -> None:
@@ -51,13 +51,7 @@ def test_changed_while_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "corpus.txt"
     path.write_text("one\ntwo\n")
     corpus = survey([str(path)])
-    path.write_text("one\ntwo\nthree\n")
-    with pytest.raises(DataError, match="changed while it was being read"):
-        list(corpus.sentences())
-
-
-def test_a_long_line_that_is_read_in_parts_is_no_other_encoding(tmp_path: Path) -> None:
-    """The first part ends within a character."""
-    (tmp_path / "long.txt").write_bytes(b"first\n" + "永".encode() * 2_000_000)
-    with pytest.raises(DataError, match=r"long.txt:2: more than 1000000 characters"):
-        survey([str(tmp_path / "long.txt")])
+    for text, message in (("one\n\n\n\n\n", "changed while"), ("one\n", "became shorter while")):
+        path.write_text(text)
+        with pytest.raises(DataError, match=f"{message} it was being read"):
+            list(corpus.sentences())

@@ -6,12 +6,14 @@ only on the files and the number of shards, so every worker on every node finds 
 
 from __future__ import annotations
 
+import glob
 import hashlib
+import os
 import re
 from bisect import bisect_right
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from fairseq_adv.data.corpus.reader import Piece, zstandard_module
 from fairseq_adv.data.errors import DataError
@@ -29,6 +31,15 @@ _WINDOW = 1 << 20
 _FARTHEST = 256 << 20  # bytes within which a document is expected to end
 _OVERLAP = 1 << 12  # a blank line longer than this may be missed as a boundary, but always in the same way
 _SAMPLE = 1 << 16
+
+
+def matching(paths: Iterable[Path]) -> List[Path]:
+    """The files that quoted patterns match; a command line may be too short to list them."""
+    found: List[Path] = []
+    for path in paths:
+        names = [] if path.exists() else sorted(glob.glob(str(path), recursive=True), key=os.fsencode)
+        found += [Path(name) for name in names] or [path]
+    return found
 
 
 def inputs(paths: Sequence[Path]) -> List[Piece]:
