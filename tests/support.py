@@ -32,7 +32,7 @@ import fairseq_adv.cli
 import fairseq_adv.plugin
 from fairseq_adv.data.text.labelled_folder import SEVERAL
 from fairseq_adv.data.workspace import MANIFEST
-from fairseq_adv.fairseq_patches.extra_weights import inference_copies
+from fairseq_adv.fairseq_patches.checkpoint_files import inference_copies
 from fairseq_adv.training.trainer import Trainer
 
 composition.remember()

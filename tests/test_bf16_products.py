@@ -12,8 +12,8 @@ from processors import NONE, X86
 from support import ADVERSARIAL, batch, build, flat_gradient, train_args, write_task
 from torch import Tensor
 
-from fairseq_adv.fairseq_patches import bf16_products
-from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
+from fairseq_adv.fairseq_patches import mixed_precision
+from fairseq_adv.fairseq_patches.mixed_precision import fast_bf16_products
 from fairseq_adv_compat import machine
 
 CPU, ROUNDING = torch.device("cpu"), 2.0**-8  # half of the last of bf16's 8 bits, as a share
@@ -70,15 +70,15 @@ def test_other_types_and_processors_are_left_alone(without: None, monkeypatch: p
 def seen(without: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the products that have been computed so."""
     names: list[str] = []
-    plain = bf16_products._InFp32.__torch_dispatch__
+    plain = mixed_precision._InFp32.__torch_dispatch__
 
     def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = plain(self, func, types, args, kwargs)
-        if func in bf16_products._PRODUCTS and result.dtype == torch.bfloat16:
+        if func in mixed_precision._PRODUCTS and result.dtype == torch.bfloat16:
             names.append(func.__name__)
         return result
 
-    monkeypatch.setattr(bf16_products._InFp32, "__torch_dispatch__", dispatch)
+    monkeypatch.setattr(mixed_precision._InFp32, "__torch_dispatch__", dispatch)
     return names
 
 

@@ -15,7 +15,7 @@ from fairseq.optim.fp16_optimizer import FP16Optimizer
 from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_adv.fairseq_patches.extra_weights import copies_and_sources
+from fairseq_adv.fairseq_patches.checkpoint_files import copies_and_sources
 from fairseq_adv.training import trainer
 from fairseq_adv.training.gradients import handle_together
 

@@ -19,7 +19,7 @@ import torch
 from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.trained import Trained, load
-from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
+from fairseq_adv.fairseq_patches.mixed_precision import fast_bf16_products
 
 BLOCK, ROWS = 25, 32  # rows attacked, and predicted, at a time
 

@@ -21,7 +21,7 @@ from fairseq_adv.accordance.probe import AccordanceProbe
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.mixed_precision import fast_products, loss_scale
 from fairseq_adv.objectives import Objective
-from fairseq_adv.objectives.parallel import rank
+from fairseq_adv.objectives.gathered import rank
 
 # A child of fairseq-train's logger, the one that --log-file applies to.
 logger = logging.getLogger("fairseq_cli.train.flooding")

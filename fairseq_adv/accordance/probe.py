@@ -22,7 +22,7 @@ from fairseq_adv.accordance.sums import GROUPS, GroupedSums
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.objectives.parallel import rank, sum_over_workers, workers
+from fairseq_adv.objectives.gathered import rank, sum_over_workers, workers
 from fairseq_adv.perturbation import find_token_embedding
 from fairseq_adv.perturbation.embeddings import parts_of
 from fairseq_adv.perturbation.geometry import row_seeds

@@ -334,7 +334,7 @@ def wsc(args: argparse.Namespace) -> None:
       fairseq-adv prepare wsc WSC wsc-data --candidates spans
       fairseq-adv prepare wsc glue_data/WNLI/test.tsv wnli-data    # built from WNLI's rows, in their order
     """
-    from fairseq_adv.data.wsc.prepare_wsc import prepare_wsc
+    from fairseq_adv.data.wsc.noun_phrases import prepare_wsc
 
     _report(prepare_wsc(args.input, args.out, args.candidates, args.spacy_model, args.overwrite))
 

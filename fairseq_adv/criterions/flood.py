@@ -20,7 +20,7 @@ from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.mixed_precision import try_step
 from fairseq_adv.objectives import Objective
-from fairseq_adv.objectives.parallel import sum_over_workers
+from fairseq_adv.objectives.gathered import sum_over_workers
 
 
 class Flood:

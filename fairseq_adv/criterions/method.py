@@ -28,7 +28,7 @@ from fairseq_adv.fairseq_patches.mixed_precision import fast_products
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.class_loss import class_loss_of
-from fairseq_adv.objectives.parallel import workers
+from fairseq_adv.objectives.gathered import workers
 from fairseq_adv.perturbation import Passes, Perturbation
 from fairseq_adv.perturbation.precision import warn_of_rounding
 

@@ -23,7 +23,7 @@ from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.mini_batch import MiniBatch, Start
 from fairseq_adv.models.compiled_layers import has_compiled_layers
 from fairseq_adv.objectives.base import Sample
-from fairseq_adv.objectives.parallel import workers
+from fairseq_adv.objectives.gathered import workers
 from fairseq_adv.perturbation import DropoutReplay
 from fairseq_adv.perturbation.capture import Capture, CapturedReplay, Capturing
 from fairseq_adv.perturbation.embeddings import parts_of

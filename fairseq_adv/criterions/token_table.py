@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.method_options import MethodConfig
-from fairseq_adv.objectives.parallel import sum_over_workers, workers
+from fairseq_adv.objectives.gathered import sum_over_workers, workers
 from fairseq_adv.perturbation import geometry
 from fairseq_adv.perturbation.host_copies import host_copy
 

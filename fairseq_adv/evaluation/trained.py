@@ -29,16 +29,15 @@ from tqdm import tqdm
 import fairseq_adv.registration  # noqa: F401 - what checkpoints name
 from fairseq_adv.criterions.method_options import ObjectiveConfig
 from fairseq_adv.data.choices.ranking_dataset import RankingDataset
-from fairseq_adv.data.class_rows import rows_for_data
+from fairseq_adv.data.class_rows import order_classes, rows_for_data
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.temperature import read_thresholds
 from fairseq_adv.data.text.labelled_folder import check_labels, class_names, known_labels
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
 from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
+from fairseq_adv.fairseq_patches.mixed_precision import fast_bf16_products
 from fairseq_adv.hub.classifier_folder import checkpoint_of
-from fairseq_adv.models.class_axes import order_classes
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation.passes import use_differentiable_layers

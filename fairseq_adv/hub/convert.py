@@ -13,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from fairseq_adv.data.checked_json import json_object
-from fairseq_adv.data.class_rows import names_in, shown
+from fairseq_adv.data.class_rows import CONVERTED_HEAD, CONVERTED_NAMES, names_in, shown
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.hf_folder import read_config, read_weights, source_hashes
 from fairseq_adv.data.io import atomic_folder, sha256_of
@@ -28,7 +28,6 @@ from fairseq_adv.hub.model_config import (
 )
 from fairseq_adv.hub.tensors import Converted, to_fairseq
 from fairseq_adv.hub.vocabulary import Vocabulary, byte_level_vocabulary, write_json
-from fairseq_adv.models.class_axes import CONVERTED_HEAD, CONVERTED_NAMES
 
 logger = logging.getLogger(__name__)
 

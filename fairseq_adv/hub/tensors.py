@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.extra_weights import COPIES
+from fairseq_adv.fairseq_patches.checkpoint_files import COPIES
 from fairseq_adv.hub.model_config import FIRST_POSITION, Sizes
 from fairseq_adv.hub.trained_checkpoint import AT_TOKENS, CHOICES, MASKED_LM, SPANS, Trained
 

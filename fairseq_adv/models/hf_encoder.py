@@ -218,7 +218,7 @@ class HFEncoderModel(BaseFairseqModel):
         return self.has_masked_lm_head and any(name in (self._tensors or {}) for name in head)
 
     def class_axes(self) -> dict[str, int]:
-        """See :func:`fairseq_adv.models.class_axes.class_axes`."""
+        """See :func:`fairseq_adv.data.class_rows.class_axes`."""
         return {f"hf.{name}": axis for name, axis in theirs.class_axes(self._config, self._head).items()}
 
     def _register(self, name: str, head: str, outputs: int) -> None:

@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 import torch
+from fairseq.distributed import utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fairseq_adv.objectives.parallel import workers
+workers, rank = utils.get_global_world_size, utils.get_global_rank
+
+
+def sum_over_workers(values: Tensor) -> None:
+    """Adds up ``values`` over all workers, in place. All workers must call it."""
+    if workers() > 1:
+        utils.all_reduce(values, group=utils.get_data_parallel_group())
+
 
 Numbers = NDArray[np.float64]
 

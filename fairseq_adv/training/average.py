@@ -9,7 +9,7 @@ import torch
 from fairseq.models.ema import EMA
 from torch import Tensor, nn
 
-from fairseq_adv.fairseq_patches.extra_weights import copies_and_sources, is_inference_copy
+from fairseq_adv.fairseq_patches.checkpoint_files import copies_and_sources, is_inference_copy
 from fairseq_adv.training.gradients import pieces
 
 

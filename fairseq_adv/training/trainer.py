@@ -31,8 +31,8 @@ from fairseq_adv.criterions.method_options import PlainOptions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.processes import own_cores
 from fairseq_adv.data.text.rows_dataset import check_validation_tokens
+from fairseq_adv.fairseq_patches.checkpoint_files import inference_copies, is_inference_copy
 from fairseq_adv.fairseq_patches.data_loading import WholeEpochs
-from fairseq_adv.fairseq_patches.extra_weights import inference_copies, is_inference_copy
 from fairseq_adv.fairseq_patches.gpu_waits import keep_originals
 from fairseq_adv.fairseq_patches.replace import patch_loop
 from fairseq_adv.fairseq_patches.run_options import check_run
@@ -46,9 +46,8 @@ from fairseq_adv.training import half_precision
 from fairseq_adv.training.average import average_tied_weights_once
 from fairseq_adv.training.data_digest import digests_of
 from fairseq_adv.training.depth import freeze, set_rates_by_depth
-from fairseq_adv.training.first_head import prepare_head, tell_of_head
+from fairseq_adv.training.first_head import kept_layers, number_as_before, prepare_head, tell_of_head
 from fairseq_adv.training.gradients import handle_together
-from fairseq_adv.training.kept_layers import kept_layers, number_as_before
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import (
     DATA,

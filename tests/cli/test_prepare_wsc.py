@@ -69,7 +69,7 @@ def test_noun_phrases(wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_interrupted_and_run_again(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, partial = tmp_path / "out", tmp_path / ".out.tmp"
-    import fairseq_adv.data.wsc.prepare_wsc as module
+    import fairseq_adv.data.wsc.noun_phrases as module
 
     original = module._write
 

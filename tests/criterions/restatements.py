@@ -30,7 +30,7 @@ from criterions.restated import (
     uniform_noise,
     weight_of,
 )
-from fairseq_adv.fairseq_patches.bf16_products import fast_bf16_products
+from fairseq_adv.fairseq_patches.mixed_precision import fast_bf16_products
 from fairseq_adv.perturbation import find_token_embedding
 from fairseq_adv.perturbation.geometry import row_seeds
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import torch
 from support import ADVERSARIAL, batch, build, run_command, train_args
 
-from fairseq_adv.fairseq_patches.extra_weights import COPIES, inference_copies
+from fairseq_adv.fairseq_patches.checkpoint_files import COPIES, inference_copies
 
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
 

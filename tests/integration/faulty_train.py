@@ -31,7 +31,7 @@ from fairseq.trainer import Trainer
 
 import fairseq_adv.plugin  # noqa: F401 (this file imports the package: --user-dir is then ignored)
 from fairseq_adv.fairseq_patches import save_dir_lock
-from fairseq_adv.fairseq_patches.extra_weights import inference_copies
+from fairseq_adv.fairseq_patches.checkpoint_files import inference_copies
 
 SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "HUP": ["HUP"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
 FAULT, AT = os.environ["FAULT"], int(os.environ["FAULT_AT"])

@@ -13,7 +13,7 @@ import torch
 from corpus_shards import pretraining_args, write_shards
 from support import fairseq_train, killed_training, weights
 
-from fairseq_adv.fairseq_patches.extra_weights import is_inference_copy
+from fairseq_adv.fairseq_patches.checkpoint_files import is_inference_copy
 
 # Adam and a schedule, so that a wrong state shows. Checkpoints lie in the middle of the shards: their ends
 # are updates 9, 20, 31 (7, 15, 23, 30 with two workers), and none of them saves.

@@ -28,7 +28,7 @@ from fairseq_adv.tasks.scheduled_masked_lm import ScheduledMaskedLMTask
 
 # Where a name means something else than the task, or the value of predict --task of the same name.
 NAMES_ELSEWHERE = {
-    "data/wsc/prepare_wsc.py": {"wsc"},  # the result's name
+    "data/wsc/noun_phrases.py": {"wsc"},  # the result's name
     "evaluation/predict/benchmarks.py": {"commonsense_qa", "qnli_ranking", "wsc", "tagging"},
     "evaluation/word_attacks/report.py": {"masked_lm"},  # a source of substitutes
     "evaluation/word_attacks/resources.py": {"masked_lm"},

@@ -28,7 +28,7 @@ from support import (
 )
 
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.fairseq_patches.extra_weights import inference_copies
+from fairseq_adv.fairseq_patches.checkpoint_files import inference_copies
 from fairseq_adv.training.depth import freeze, set_rates_by_depth
 
 DECAY, LR = 0.5, 0.01

@@ -31,7 +31,7 @@ from support import (
 )
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.extra_weights import COPIES
+from fairseq_adv.fairseq_patches.checkpoint_files import COPIES
 from fairseq_adv.training.trainer import AdversarialTrainer, Trainer
 
 YAML = """
