@@ -185,16 +185,7 @@ def fetch_reviews(out: Path, source: Path | None = None) -> bool:
     ``train.csv``, ``valid.csv`` and ``test.csv``; ``products.csv`` and ``tweets.csv`` are test files. Rows
     stand in the order of that hash. ``LICENSE.txt`` is the package's licence.
 
-    Args:
-        out: output folder; written atomically, and kept if it already has the right files.
-        source: vaderSentiment-3.3.2.tar.gz; None: download it from pip's package index.
-
-    Returns:
-        True if the folder was written, False if it existed already.
-
-    Raises:
-        DataError: ``out`` contains something else, the download failed, or it is not the expected file.
-        FullDisk: there is no space left.
+    Arguments, result and errors are those of :func:`fetch_minilm`; ``source`` is vaderSentiment-3.3.2.tar.gz.
     """
     return _fetch(out, ARCHIVE, source, _unpack_reviews, REVIEWS)
 
