@@ -157,12 +157,7 @@ def fit_temperature(logits: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
     Args:
         logits: (n, C).
         right: (n,) the right class.
-
-    Raises:
-        ValueError: a logit is not finite.
     """
-    if not np.isfinite(logits).all():
-        raise ValueError("the logits are not finite")
     from scipy import optimize  # slow to import
 
     logits, rows = logits.astype(np.float64), np.arange(len(right))
@@ -246,12 +241,7 @@ def fit_thresholds(
         names: (C,) of the labels.
         logits: (n, C).
         right: (n, C), 0 or 1.
-
-    Raises:
-        ValueError: a logit is not finite.
     """
-    if not np.isfinite(logits).all():
-        raise ValueError("the logits are not finite")
     shares = special.expit(logits.astype(np.float64))
     return {name: _threshold(shares[:, k], right[:, k].astype(bool)) for k, name in enumerate(names)}
 

@@ -178,10 +178,8 @@ def calibrate_thresholds(path: Path, validated: Validated, split: str) -> dict[s
     Raises:
         DataError: a logit is not finite.
     """
-    try:
-        thresholds = fit_thresholds(validated.names, validated.logits, validated.right)
-    except ValueError as error:
-        raise DataError(f"--calibrate: {path}: {error}. Did the training diverge?") from error
+    _check_finite(path, validated)
+    thresholds = fit_thresholds(validated.names, validated.logits, validated.right)
     save_thresholds(path, thresholds, {"split": split, "rows": len(validated.right)})
     return thresholds
 
@@ -194,10 +192,8 @@ def calibrate(path: Path, validated: Validated, split: str) -> float:
     Raises:
         DataError: a logit is not finite.
     """
-    try:
-        temperature = fit_temperature(validated.logits, validated.right)
-    except ValueError as error:
-        raise DataError(f"--calibrate: {path}: {error}. Did the training diverge?") from error
+    _check_finite(path, validated)
+    temperature = fit_temperature(validated.logits, validated.right)
     if not LOWEST * 1.001 < temperature < HIGHEST / 1.001:
         logger.warning(
             "%s: the temperature %g is a bound (%g to %g): these %d rows don't tell the best one. Calibrate "
@@ -206,6 +202,11 @@ def calibrate(path: Path, validated: Validated, split: str) -> float:
         )  # fmt: skip
     save_temperature(path, temperature, {"split": split, "rows": len(validated.right)})
     return temperature
+
+
+def _check_finite(path: Path, validated: Validated) -> None:
+    if not np.isfinite(validated.logits).all():
+        raise DataError(f"--calibrate: {path}: the logits are not finite. Did the training diverge?")
 
 
 @contextmanager
