@@ -118,6 +118,13 @@ def require_field(row: Dict[Any, Any], key: Any, json_type: type, where: str, pr
     return row[key]
 
 
+def note_id(seen: Dict[str, str], name: str, where: str) -> None:
+    """Notes where an id stands; raises DataError if it already stood elsewhere."""
+    if name in seen:
+        raise DataError(f"{where}: the id {name} is also at {seen[name]}. Ids must be unique.")
+    seen[name] = where
+
+
 def check_text(text: str, what: str) -> None:
     """Raises DataError, naming ``what``, if a text can't be encoded as UTF-8: JSON allows a lone \\ud800."""
     try:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.checked_json import json_object, note_id
 from fairseq_adv.data.choices.questions import Choice, Question, jsonl_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import SplitLayout, read_split, task_layout
@@ -84,9 +84,7 @@ def _read(folder: Path, name: str, split: SplitLayout) -> list[Row]:
         for column, text in zip(split.columns, (index, question, sentence)):
             if not text:
                 raise DataError(f"{where}: empty {column}. Fill it in, or remove the line.")
-        if index in seen:
-            raise DataError(f"{where}: index {index} is also at {seen[index]}. Indices must be unique.")
-        seen[index] = where
+        note_id(seen, index, where)
         entailed = read.labels[i] == ENTAILED if read.labels else None
         rows.append(Row(index, question, sentence, entailed, index))
     return rows

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Optional
 
-from fairseq_adv.data.checked_json import json_lines, json_object, require_field, text_of
-from fairseq_adv.data.choices.questions import Choice, Question, question_of
+from fairseq_adv.data.checked_json import json_lines, json_object, note_id, require_field, text_of
+from fairseq_adv.data.choices.questions import Choice, Question, position_of, question_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import first_row, is_split, only_file, split_files
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, read_table
@@ -153,13 +153,7 @@ def _regents_question(row: dict[str, Any], where: str) -> Question:
             f"{where}: no choices found in the question; write them as (A) … (B) …, or (1) … (2) …"
         )
     stem, choices = parts
-    key = (row["AnswerKey"] or "").strip()
-    if key and key not in choices:
-        raise DataError(
-            f"{where}: the answer key {key!r} is not the label of a choice ({', '.join(choices)}). Correct "
-            "it."
-        )
-    position = [*choices].index(key) if key else None
+    position = position_of((row["AnswerKey"] or "").strip(), [*choices], where)
     name = text_of(row, "questionID", where).strip()
     stem = text_of({"question": stem}, "question", where)
     return _made(name, "", stem, [*choices.values()], position, where, "".join(choices))
@@ -194,11 +188,7 @@ def read_any_questions(path: Path, split: str) -> list[Question]:
     places: dict[str, str] = {}
     for number, (where, row) in enumerate(rows_of(path), start=1):
         question = _question(row, f"{split}-{number}", where)
-        if question.id in places:
-            raise DataError(
-                f"{where}: the id {question.id} is also at {places[question.id]}. Ids must be unique."
-            )
-        places[question.id] = where
+        note_id(places, question.id, where)
         questions.append(question)
     return questions
 

@@ -75,7 +75,9 @@ def question_of(row: dict[str, Any], where: str) -> Question:
         raise DataError(f"{where}: question.choices is empty. Add choices, or remove the line.")
     if len(set(labels)) < len(labels):
         raise DataError(f"{where}: two choices have the same label ({', '.join(labels)}). Rename one.")
-    return Question(text_of(row, "id", where), stem, choices, _answer(row, labels, where), where)
+    return Question(
+        text_of(row, "id", where), stem, choices, position_of(row.get("answerKey"), labels, where), where
+    )
 
 
 def row_of(question: Question) -> dict[str, Any]:
@@ -105,8 +107,8 @@ def _choice(entry: Any, where: str) -> Choice:
     return Choice(label, text_of(entry, "text", where, f"choice {label}: "), para)
 
 
-def _answer(row: dict[str, Any], labels: list[str], where: str) -> Optional[int]:
-    key = row.get("answerKey")
+def position_of(key: Any, labels: list[str], where: str) -> Optional[int]:
+    """The position of the right choice, whose label is the answer key; ``None`` if there is no key."""
     if key is None or key == "":
         return None
     if str(key) not in labels:

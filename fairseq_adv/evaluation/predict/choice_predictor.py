@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from fairseq_adv.data.checked_json import note_id
 from fairseq_adv.data.choices.question_layouts import find_split, read_any_questions, rows_of
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
@@ -122,9 +123,7 @@ def distinct_ids(examples: Sequence[Question] | Sequence[PronounExample]) -> Str
     """(n,) the ids."""
     seen: dict[str, str] = {}
     for one in examples:
-        if one.id in seen:
-            raise DataError(f"{one.where}: the id {one.id} is also at {seen[one.id]}. Ids must be unique.")
-        seen[one.id] = one.where
+        note_id(seen, one.id, one.where)
     return np.array([*seen])
 
 

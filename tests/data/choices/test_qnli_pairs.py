@@ -111,7 +111,7 @@ def test_the_right_choice_stands_first_about_as_often_as_second() -> None:
 BAD = [
     ("train", ["0\tWho?\tAda."], "train.tsv:2: 3 column(s) instead of 4"),
     ("dev", ["0\tWho?\tAda.\tmaybe"], "dev.tsv:2: unknown label 'maybe'"),
-    ("dev", [f"0\tA\tb\t{YES}", f"0\tC\td\t{NO}"], "dev.tsv:3: index 0 is also at"),
+    ("dev", [f"0\tA\tb\t{YES}", f"0\tC\td\t{NO}"], "dev.tsv:3: the id 0 is also at"),
     ("train", [f"0\tWho?\tAda.\t{YES}"], "train.tsv: no question has both an entailed sentence"),
 ]  # fmt: skip
 
