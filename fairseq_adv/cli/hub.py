@@ -42,6 +42,7 @@ def convert_options(parser: VerbParser) -> None:
     add("hf_folder", type=Path, metavar="HF_FOLDER",
         help="folder with config.json, the weights and the tokenizer's files")  # fmt: skip
     add("out", type=Path, metavar="OUT", help="output folder; kept if it already has this conversion")
+    add_shared(add, "--overwrite")
 
 
 def convert(args: argparse.Namespace) -> None:
@@ -65,7 +66,7 @@ def convert(args: argparse.Namespace) -> None:
     from fairseq_adv.hub.convert import convert_hf_checkpoint
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", force=True)
-    _wrote(args.out, convert_hf_checkpoint(args.hf_folder, args.out))
+    _wrote(args.out, convert_hf_checkpoint(args.hf_folder, args.out, args.overwrite))
 
 
 def _wrote(out: Path, is_new: bool) -> None:

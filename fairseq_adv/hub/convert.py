@@ -12,12 +12,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import CONVERTED_HEAD, CONVERTED_NAMES, names_in, shown
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.hf_folder import read_config, read_weights, source_hashes
-from fairseq_adv.data.io import atomic_folder, sha256_of
 from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST
+from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.model_config import (
     EPSILON,
     Sizes,
@@ -36,12 +35,15 @@ FORMAT = 2
 _HEAD_SEED = 1
 
 
-def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
+def convert_hf_checkpoint(folder: Path, out: Path, overwrite: bool = False) -> bool:
     """Converts the model folder ``folder`` into ``out``.
 
     Writes ``model.pt``, ``dict.txt``, the tokenizer's files, ``model_args.txt`` (one line of
     ``fairseq-train`` options), ``model.yaml`` (the same for hydra) and ``conversion.json``, atomically. An
     ``out`` that already contains this conversion of these files is kept.
+
+    Args:
+        overwrite: replace a conversion of other files.
 
     Returns:
         True if ``out`` was written, False if it was up to date.
@@ -57,13 +59,9 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
             f"can be converted. Train it as it is: pass --encoder {folder} to fairseq-adv prepare and train"
         )
     sizes = sizes_of(config, folder / "config.json")
-    if _is_done(folder, out):
+    made_from = {"format": FORMAT, "source (sha256)": source_hashes(folder)}
+    if finished(out, made_from, overwrite):
         return False
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(
-            f"{out}: exists and is not a complete, current conversion of {folder}. Remove it, or pass "
-            "another folder"
-        )
     with tqdm(total=4, desc="convert", unit="step") as bar:
         bar.set_postfix_str("vocabulary")
         try:
@@ -77,7 +75,7 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         _check_rows(vocabulary, sizes, folder)
         bar.update()
         bar.set_postfix_str("weights")
-        weights, hashes = read_weights(folder), source_hashes(folder)
+        weights = read_weights(folder)
         bar.update()
         bar.set_postfix_str("rename")
         converted = to_fairseq(weights, folder, sizes, vocabulary.rows)
@@ -93,8 +91,8 @@ def convert_hf_checkpoint(folder: Path, out: Path) -> bool:
         bar.update()
         bar.set_postfix_str("write")
         flags = fairseq_flags(model_config)
-        about = _describe(config, hashes, converted, vocabulary, flags)
-        with atomic_folder(out) as scratch:
+        about = _describe(config, converted, vocabulary, flags)
+        with workspace(out, made_from, digests=True) as scratch:
             _write(scratch, converted, vocabulary, model_config, flags, about, names_in(config))
         bar.update()
     _tell(about)
@@ -117,7 +115,6 @@ def _check_rows(vocabulary: Vocabulary, sizes: Sizes, folder: Path) -> None:
 
 def _describe(
     config: dict[str, Any],
-    sha256: dict[str, str],
     converted: Converted,
     vocabulary: Vocabulary,
     flags: list[str],
@@ -137,10 +134,8 @@ def _describe(
             "classes takes it over"
         )
     return {
-        "format": FORMAT,
         "source_name": config.get("_name_or_path"),
         "model_type": config["model_type"],
-        "source_sha256": sha256,
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),
@@ -183,22 +178,7 @@ def _write(
             state["model"] = {**state["model"], **head}
             state["extra_state"][CONVERTED_NAMES] = classes
         torch.save(state, file)
-    sha256 = {path.name: sha256_of(path) for path in sorted(scratch.iterdir())}
-    (scratch / "conversion.json").write_bytes(write_json({**about, "sha256": sha256}))
-
-
-def _is_done(folder: Path, out: Path) -> bool:
-    """Whether ``out`` is a conversion of exactly these source files, complete and unchanged."""
-    try:
-        about = json_object(out / "conversion.json")
-        written = about["sha256"]
-        return (
-            bool(about["format"] == FORMAT)
-            and about["source_sha256"] == source_hashes(folder)
-            and all(sha256_of(out / name) == value for name, value in written.items())
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    (scratch / "conversion.json").write_bytes(write_json(about))
 
 
 def _tell(about: dict[str, Any]) -> None:

@@ -192,16 +192,6 @@ def _spiece(folder: Path) -> object:
     return glue_samples.write(folder / "dict.txt", [f"{piece} 1" for piece in pieces])
 
 
-def _converted(folder: Path) -> object:
-    hf_models.save_roberta(folder / "source")
-    return convert_hf_checkpoint(folder / "source", folder / "out")
-
-
-def _reconverted(folder: Path) -> object:
-    """In place, or refused: the output folder's own record says whether it is done."""
-    return convert_hf_checkpoint(folder / "source", folder / "out")
-
-
 def _as_it_is(folder: Path) -> object:
     folder.rmdir()
     return save_encoder(folder, "deberta-v3")
@@ -346,7 +336,6 @@ READERS: dict[str, Reader] = {
     "bpe tokenizer.json": Reader("tokenizer.json", _fast_roberta, _convert),
     "special_tokens_map.json": Reader("special_tokens_map.json", _fast_roberta, _convert),
     "added_tokens.json": Reader("added_tokens.json", _fast_roberta, _convert),
-    "conversion.json": Reader("out/conversion.json", _converted, _reconverted),
     "vocab.json": Reader("vocab.json", hf_models.save_roberta, _convert),
     "merges.txt": Reader("merges.txt", hf_models.save_roberta, _convert),
 }  # fmt: skip

@@ -36,7 +36,7 @@ def model_state(out: Path) -> dict[str, torch.Tensor]:
 def test_files_and_flags(roberta: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert convert_hf_checkpoint(roberta, out)
-    names = "model.pt dict.txt encoder.json vocab.bpe model.yaml model_args.txt conversion.json"
+    names = "model.pt dict.txt encoder.json vocab.bpe model.yaml model_args.txt conversion.json manifest.json"
     assert {path.name for path in out.iterdir()} == {*names.split()}
     flags = (out / "model_args.txt").read_text()
     assert flags == (
@@ -49,8 +49,9 @@ def test_files_and_flags(roberta: Path, tmp_path: Path) -> None:
         "untie_weights_roberta: false\n"
     )
     about = json.loads((out / "conversion.json").read_text(encoding="utf-8"))
-    assert set(about["source_sha256"]) == {"config.json", "vocab.json", "merges.txt", "model.safetensors"}
-    assert about["source_sha256"]["vocab.json"] == sha256_of(roberta / "vocab.json")
+    source = json.loads((out / "manifest.json").read_text())["made_from"]["source (sha256)"]
+    assert set(source) == {"config.json", "vocab.json", "merges.txt", "model.safetensors"}
+    assert source["vocab.json"] == sha256_of(roberta / "vocab.json")
     assert set(about["left_out"]) == {"pooler.dense.weight", "pooler.dense.bias"}
     assert "encoder.lm_head" in about["newly_initialised"]
     assert str(tmp_path) not in json.dumps(about)
@@ -149,13 +150,14 @@ def test_reuse_and_refusal_of_another_output(roberta: Path, tmp_path: Path) -> N
     assert (out / "model.pt").stat().st_mtime_ns == stamp
     good = (out / "dict.txt").read_text(encoding="utf-8")
     (out / "dict.txt").write_text(good + "more 1\n", encoding="utf-8")
-    with pytest.raises(DataError, match="not a complete, current conversion"):
+    with pytest.raises(DataError, match=r"dict\.txt: missing, or it has changed"):
         convert_hf_checkpoint(roberta, out)
     (out / "dict.txt").write_text(good, encoding="utf-8")
     config = json.loads((roberta / "config.json").read_text())
     (roberta / "config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.2}))
-    with pytest.raises(DataError, match="Remove it, or pass another"):
+    with pytest.raises(DataError, match="was made from other files or options"):
         convert_hf_checkpoint(roberta, out)
+    assert convert_hf_checkpoint(roberta, out, overwrite=True)
 
 
 # ---- fairseq
