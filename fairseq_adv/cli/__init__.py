@@ -63,6 +63,17 @@ VERBS = {
     "doctor": "doctor",
     "user-dir": "user_dir",
 }
+# Verbs, and options of verbs, that are no more -> what to use instead.
+_WITH_WORDPIECE = ("corpus", "prepare classification", "prepare glue", "prepare nli")
+REMOVED = {
+    "compare --curves": "plot metrics.jsonl of the run's folder, as docs/watching.md shows",
+    **{f"{verb} --wordpiece-vocab": "pass --encoder FOLDER, Hugging Face's" for verb in _WITH_WORDPIECE},
+    "doctor --disable-pth": "delete fairseq_adv_compat.pth from site-packages",
+    "predict --vote": "leave it out: several models answer by the mean of their probabilities",
+    "retrieve index --engine": "leave it out",
+    "retrieve documents --engine": "leave it out",
+    "sweep": "use fairseq-hydra-train --multirun, as docs/choosing.md shows",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -84,8 +95,10 @@ def verb_parser(words: Sequence[str]) -> VerbParser:
     """The parser of the verb that a command line begins with. Its default of ``work`` does the verb's work.
 
     Raises:
+        DataError: it has a verb or an option of 0.3 that was removed.
         SystemExit: after ``--help``, ``--version``, and the name of no verb, which is an error.
     """
+    _refuse_removed(words)
     count = 2 if words and words[0] in GROUPS else 1
     verb = " ".join(words[:count])
     if verb not in VERBS or len(verb.split()) != count:  # one word may be quoted
@@ -107,6 +120,15 @@ def _functions(verb: str) -> tuple[Any, str]:
             f"{error.name}, which fairseq-adv needs, is not installed: pip install fairseq_adv"
         ) from error
     return module, verb.split()[-1].replace("-", "_")
+
+
+def _refuse_removed(words: Sequence[str]) -> None:
+    for old, instead in REMOVED.items():
+        verb, _, option = old.partition(" --")
+        count = len(verb.split())
+        given = {word.partition("=")[0] for word in words[count:]}
+        if words[:count] == verb.split() and (not option or f"--{option}" in given):
+            raise DataError(f"fairseq-adv {old}: removed; {instead}")
 
 
 def _name_verbs(words: Sequence[str]) -> NoReturn:

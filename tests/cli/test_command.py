@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support import all_verbs, command, run_command
 
+import fairseq_adv.cli
 from fairseq_adv.cli import doctor
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
@@ -59,6 +60,15 @@ def test_a_second_fairseq_adv_is_no_user_dir(tmp_path: Path) -> None:
     done = python_cli("validate", "model.pt", "--user-dir", str(tmp_path / "fairseq_adv"))
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert f"error: --user-dir {tmp_path}/fairseq_adv: a second fairseq_adv, beside the one in" in done.stderr
+
+
+@pytest.mark.parametrize("old", fairseq_adv.cli.REMOVED)
+def test_what_was_removed_names_what_replaces_it(old: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for more in ([], ["--help"], ["data", "out"], ["--neighbours=1"]):
+        assert fairseq_adv.cli.main([*old.replace(" --", " data --").split(), *more]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == "" and shown.err.count("\n") == 1
+        assert shown.err.startswith(f"error: fairseq-adv {old}: removed; ")
 
 
 def test_json_has_no_number_that_is_not_finite() -> None:
