@@ -7,10 +7,14 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 from corpus_shards import pretraining_args, write_shards
 from fairseq.dataclass.configs import FairseqConfig
@@ -94,9 +98,15 @@ def completed(config: Any) -> Any:
 
 
 def run_py(name: str | Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """The command, with this Python's commands first on the path."""
-    path = recipe(name) if isinstance(name, str) else name
-    return run_command(str(EXAMPLES / "run.py"), str(path), *map(str, words))
+    """The command, with this Python's commands first on the path; in this process if it only shows them."""
+    program = [str(EXAMPLES / "run.py"), str(recipe(name) if isinstance(name, str) else name)]
+    program += map(str, words)
+    if "--dry-run" not in words:
+        return run_command(*program)
+    out, err = StringIO(), StringIO()
+    with mock.patch.object(sys, "argv", program), redirect_stdout(out), redirect_stderr(err):
+        status = launcher().main()
+    return subprocess.CompletedProcess(program, status, out.getvalue(), err.getvalue())
 
 
 def own_keys(config: Any) -> set[str]:
