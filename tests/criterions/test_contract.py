@@ -123,12 +123,11 @@ REFUSED: list[tuple[str, str, str]] = [
     ("sift", "--vat-relative", "--vat-relative.*leave it out"),
     # Both reduce gradients in each backward pass. freeat has one in each of its updates.
     *((method, f"--ddp-backend {backend}", f"{backend} with --criterion {method}: .* pass --ddp-backend ")
-      for method in ("pgd", "freelb", "yopo", "tavat", "infobert", "alum_vat", "smart", "sift", "creat",
-                     "awp", "sam")
-      for backend in ("fully_sharded", "slowmo")),
+      for method, backend in zip(("pgd", "freelb", "yopo", "tavat", "infobert", "alum_vat", "smart", "sift",
+                                  "creat", "awp", "sam"), 6 * ("fully_sharded", "slowmo"))),
     # Flooding, an option of every method.
     *((method, "--flood-level auto", "--flood-level auto: also pass --accordance-interval")
-      for method in METHODS),
+      for method in (*FEW, "flooding")),
     *((method, "--flood-level 1 --flood-scope micro-batch",
        f"micro-batch with --criterion {method}: .* --flood-scope update")
       for method in ("freelb", "yopo", "tavat", "infobert")),

@@ -16,7 +16,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from hf_encoders import WORDS, of_transformers, save_encoder
-from support import ENCODER_WORDS, build, train_args, validate, write_questions, write_task
+from support import ENCODER_WORDS, build, slow, train_args, validate, write_questions, write_task
 from token_data import write_tags
 
 from fairseq_adv import load
@@ -148,7 +148,9 @@ def accuracy(run: SimpleNamespace) -> float:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("order", ORDERS, ids="-".join)
+@pytest.mark.parametrize(
+    "order", [one if one in (NAMES, OTHER) else slow(one) for one in ORDERS], ids="-".join
+)
 def test_a_classifier_starts_with_what_it_knows(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, path: str, order: list[str]
 ) -> None:

@@ -208,7 +208,7 @@ def test_masked_words_get_the_logits_of_transformers(
     assert features.shape == (2, 6, reference.config.hidden_size)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind if kind in SOME else slow(kind) for kind in KINDS])
 def test_a_new_masked_lm_head_is_told(
     encoders: dict[str, Path],
     hf_data: dict[str, Path],
@@ -260,7 +260,7 @@ def test_methods_find_its_parts(hf_data: dict[str, Path], encoders: dict[str, Pa
     assert 0 < log["adv_ratio"] / log["nexamples"] < 10
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind if kind in (*SOME, "roberta") else slow(kind) for kind in KINDS])
 def test_the_default_size_is_a_share_of_any_encoders_embeddings(
     hf_data: dict[str, Path], encoders: dict[str, Path], kind: str
 ) -> None:
