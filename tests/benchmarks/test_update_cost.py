@@ -24,6 +24,7 @@ def test_a_gpu_has_a_column_of_its_utilisation(
     monkeypatch.setattr(sys, "argv", ["update_cost.py", *WORDS.split()])
     monkeypatch.setattr(update_cost, "memory", lambda side: "1")  # of a process without the emulated GPU
     monkeypatch.setattr(measuring, "PEAK", 1e9)
+    monkeypatch.setitem(measuring.MODELS, "thin", (2, 32, 128, 4, 1000))
     with emulated() if gpu else nullcontext():
         assert update_cost.main() == 0
     head, _, *rows = (line for line in capsys.readouterr().out.splitlines() if line.startswith("|"))
