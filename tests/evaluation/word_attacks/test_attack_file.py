@@ -373,6 +373,6 @@ def test_labels_are_mapped_by_what_the_file_says(films: Path, tmp_path: Path, at
     data = write_json_lines(tmp_path / "rows.jsonl", [row])
     given = [films / "a.pt", *DEEPWORDBUG, "--data", data, *TEXTS, "--out", tmp_path / "out"]
     done = attack(*given, "--label-map", "very good=none")
-    assert done.returncode == 2 and "label 'none' is not one of" in done.stderr
+    assert done.returncode == 2 and "label 'none' is not a class of" in done.stderr
     words = shlex.split(done.stderr[done.stderr.index("--label-map") : done.stderr.index(", or leave")])
     assert words[1].startswith("very good=") and attack(*given, *words).returncode == 0
