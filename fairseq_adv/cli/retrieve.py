@@ -22,7 +22,7 @@ def index_options(parser: VerbParser) -> None:
 def index(args: argparse.Namespace) -> None:
     """Indexes text files, one sentence per line, for fairseq-adv retrieve documents.
 
-    CORPUS files may be gzipped. OUT is a folder.
+    CORPUS files may be compressed (.gz, .zst). OUT is a folder.
 
     Examples:
       fairseq-adv retrieve index ARC_Corpus.txt arc-index
