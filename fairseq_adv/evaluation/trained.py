@@ -33,6 +33,7 @@ from fairseq_adv.data.class_rows import order_classes, rows_for_data
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.temperature import read_thresholds
 from fairseq_adv.data.text.labelled_folder import check_labels, class_names, known_labels
+from fairseq_adv.data.text.long_texts import HEAD_AND_END
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -210,6 +211,8 @@ def load_model(
         (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(path)], task=task, state=state
         )
+        if path.is_dir():  # a Hugging Face folder
+            task.cfg.long_texts = HEAD_AND_END
         objective = build_objective(objective_options(cfg), task)
         objective.check_model(model)
     if names and isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:

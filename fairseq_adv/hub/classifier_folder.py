@@ -15,7 +15,6 @@ from fairseq_adv.data.class_rows import names_in
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.hf_folder import read_config
 from fairseq_adv.data.tables.labelled_rows import check_class_name
-from fairseq_adv.data.text.long_texts import HEAD_AND_END
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.hub.convert import checkpoint_state
 from fairseq_adv.models import transformers_models as theirs
@@ -53,7 +52,7 @@ def checkpoint_of(folder: Path) -> dict[str, Any]:
     task += ["--separator-token", "2"] * (tokenizer.options["separators"] != 1)
     weights = {f"hf.{name}": tensor for name, tensor in model.state_dict().items()}
     state = checkpoint_state(weights, options, [str(folder), *task, "--criterion", "sentence_prediction"])
-    state["cfg"]["task"].update(class_names=names, long_texts=HEAD_AND_END)
+    state["cfg"]["task"]["class_names"] = names
     return state
 
 

@@ -112,6 +112,7 @@ def test_rows_of_validation_are_checked_before_training(data: Path, words: list[
     ("how", "words", "message"),
     [
         ("tail", [], "--long-texts tail: pass one of head, head-tail, windows"),
+        ("head and end", [], "--long-texts head and end: pass one of head, head-tail, windows"),
         ("windows", ["--shorten-method", "random_crop"], "needs --shorten-method truncate"),
         ("head-tail", ["--shorten-data-split-list", "train"], "leave --shorten-data-split-list out"),
         ("windows", ["--add-prev-output-tokens"], "leave --add-prev-output-tokens out"),
