@@ -69,7 +69,7 @@ REMOVED = {
     "compare --curves": "plot metrics.jsonl of the run's folder, as docs/watching.md shows",
     **{f"{verb} --wordpiece-vocab": "pass --encoder FOLDER, Hugging Face's" for verb in _WITH_WORDPIECE},
     "doctor --disable-pth": "delete fairseq_adv_compat.pth from site-packages",
-    "predict --vote": "leave it out: several models answer by the mean of their probabilities",
+    "predict --vote": "leave it out: several models answer by the mean of their log-probabilities",
     "retrieve index --engine": "leave it out",
     "retrieve documents --engine": "leave it out",
     "sweep": "use fairseq-hydra-train --multirun, as docs/choosing.md shows",
