@@ -101,23 +101,51 @@ def _attended(attention: Any, x: Tensor, padding: Tensor | None, first: bool) ->
     parameters = [modules[name]._parameters for name in names]
     weight = torch.cat([one["weight"] for one in parameters])
     bias = torch.cat([one["bias"] for one in parameters])
-    parts = F.linear(x, weight, bias).view(tokens, rows, len(names), heads, dim // heads)
-    found = parts.permute(2, 1, 3, 0, 4).unbind(0)
+    parts = (
+        F.linear(x, weight, bias).view(tokens, rows, len(names), heads, dim // heads).permute(2, 1, 3, 0, 4)
+    )
+    dropout = modules["dropout_module"]
+    on_cpu = x.is_cpu and parts.dtype is torch.float32 and dropout.p > 0
+    found = (parts.contiguous() if on_cpu else parts).unbind(0)
     if first:
         query = _product(modules["q_proj"], x[:1]).view(1, rows, heads, dim // heads)
         found = (query.permute(1, 2, 0, 3), *found)
     query, key, value = found
-    added = None if padding is None else _added(padding, query.dtype)
-    drop = modules["dropout_module"].p
-    found_states = F.scaled_dot_product_attention(query, key, value, added, drop)
-    return _product(modules["out_proj"], found_states.permute(2, 0, 1, 3).reshape(-1, rows, dim))
+    if on_cpu:
+        states = _attended_on_cpu(query, key, value, padding, dropout)
+    else:
+        added = None if padding is None else _added(padding, query.dtype, 1)
+        states = F.scaled_dot_product_attention(query, key, value, added, dropout.p)
+    return _product(modules["out_proj"], states.permute(2, 0, 1, 3).reshape(-1, rows, dim))
 
 
-def _added(padding: Tensor, kind: torch.dtype) -> Tensor:
-    """What is added to the scores, (rows, 1, 1, tokens): minus infinity on padding. Kept with the tensor."""
+def _attended_on_cpu(
+    query: Tensor, key: Tensor, value: Tensor, padding: Tensor | None, dropout: Any
+) -> Tensor:
+    """Attention with dropout, for which torch has no kernel on CPUs: there it takes more operations, and
+    replayed passes would draw the mask again.
+
+    Args:
+        query: (rows, heads, tokens, dim of a head), as are the others.
+    """
+    shape, scale = query.shape, query.shape[-1] ** -0.5
+    query, key, value = (part.flatten(0, 1) for part in (query, key, value))
+    if padding is None:
+        scores = torch.bmm(query * scale, key.transpose(1, 2))
+    else:
+        added = _added(padding, query.dtype, shape[1]).view(-1, 1, padding.shape[1])
+        scores = torch.baddbmm(added, query * scale, key.transpose(1, 2))
+    return torch.bmm(dropout.forward(scores.softmax(-1)), value).view(shape)
+
+
+def _added(padding: Tensor, kind: torch.dtype, heads: int) -> Tensor:
+    """What is added to the scores, (rows, heads, 1, tokens): minus infinity on padding. It is kept with
+    the tensor.
+    """
     added: Tensor | None = getattr(padding, _ADDED, None)
-    if added is None or added.dtype != kind:
-        added = torch.zeros_like(padding, dtype=kind).masked_fill_(padding, -torch.inf)[:, None, None]
+    if added is None or added.dtype != kind or added.shape[1] != heads:
+        padded = padding[:, None, None].repeat(1, heads, 1, 1)
+        added = torch.zeros_like(padded, dtype=kind).masked_fill_(padded, -torch.inf)
         setattr(padding, _ADDED, added)
     return added
 

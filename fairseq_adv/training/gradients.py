@@ -43,11 +43,12 @@ def handle_together(optimizer: Any) -> None:
 
 def _gradients(weights: Sequence[nn.Parameter]) -> list[Tensor] | None:
     """The gradients, if torch's operations on lists treat them as fairseq does: fp32 and on one device."""
-    found = [p.grad.detach() for p in weights if p.grad is not None]
-    same = len({g.device for g in found}) == 1 and all(g.dtype == torch.float32 for g in found)
-    return found if same else None
+    found = [gradient for p in weights if (gradient := p.grad) is not None]
+    kinds = {(gradient.device, gradient.dtype) for gradient in found}
+    return found if len(kinds) == 1 and found[0].dtype == torch.float32 else None
 
 
+@torch.no_grad()
 def _multiply(optimizer: Any, original: Original, c: Any) -> None:
     gradients = _gradients(list(optimizer.params))
     is_on_gpu = isinstance(c, Tensor) and c.device.type != "cpu"
@@ -57,13 +58,14 @@ def _multiply(optimizer: Any, original: Original, c: Any) -> None:
         torch._foreach_mul_(gradients, c.float().reshape(()) if is_on_gpu else float(c))
 
 
+@torch.no_grad()
 def _clip(
     optimizer: Any, original: Callable[..., Tensor], max_norm: float, aggregate_norm_fn: Any = None
 ) -> Tensor:
     """``FairseqOptimizer.clip_grad_norm``; the norm is on the host."""
     weights = list(optimizer.params)
     gradients = _gradients(weights)
-    if gradients is None or len(gradients) < 2 or any(hasattr(p, "expert") for p in weights):
+    if gradients is None or len(gradients) < 2 or any("expert" in vars(p) for p in weights):
         return original(max_norm, aggregate_norm_fn).cpu()
     norm: Tensor = torch.norm(torch.stack(torch._foreach_norm(gradients)))
     if aggregate_norm_fn is not None:
