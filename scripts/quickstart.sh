@@ -3,7 +3,7 @@
 # embeddings of a text are moved?
 # Sets up .venv first. Finished steps of an earlier call are reused. The output of the commands goes to OUT/quickstart.log.
 #
-#   scripts/quickstart.sh                        1500 sentences of movie reviews (fairseq-adv fetch reviews)
+#   scripts/quickstart.sh                        1000 sentences of movie reviews (fairseq-adv fetch reviews)
 #   scripts/quickstart.sh --glue DIR             a GLUE task folder instead, such as glue_data/RTE
 #   scripts/quickstart.sh --encoder HF_FOLDER    another encoder's folder instead of MiniLM-L6
 #   scripts/quickstart.sh --out DIR              output folder (default: out/quickstart)
@@ -67,10 +67,8 @@ step() {  # step "what is done" COMMAND...: its output goes into the log
     fi
     printf '%d s\n' $((SECONDS - begun))
 }
-watcher=''
-unwatch() { [ -z "$watcher" ] || { kill "$watcher"; wait "$watcher"; } 2>/dev/null || true; watcher=''; }
-trap unwatch EXIT
-watch() {  # watch RUN: shows how much of a training is done, while step waits for its end
+trap 'kill $(jobs -p) 2>/dev/null || true' EXIT  # both trainings, and what shows their progress
+watch() {  # watch RUN: shows how much of a training is done, until it is ended
     local shown=0 now
     while sleep 1; do
         now=$(sed -n 's/.*"update": \([0-9.]*\),.*/\1/p' "$1/train.log" 2>/dev/null | tail -n 1) || true
@@ -85,13 +83,14 @@ data=$out/data-$name-${glue:+glue-}$task
 runs=$out/runs-$name-${glue:+glue-}$task-$epochs
 [ "$precision" = auto ] || runs=$runs-$precision
 
-step "1/6 the environment (.venv)" scripts/setup_env.sh --no-test
+step "1/5 the environment (.venv)" scripts/setup_env.sh --no-test
 export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
 # If other programs use the same cores, threads that spin while they wait make training several times slower.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((($(nproc) + 1) / 2))}"  # both models are trained, and attacked, at once
 
 fetch() { [ -n "$encoder" ] || { encoder=$out/minilm && fairseq-adv fetch minilm "$encoder"; }; }
-step "2/6 the encoder: ${encoder:-MiniLM-L6, a small pre-trained BERT}" fetch
+step "2/5 the encoder: ${encoder:-MiniLM-L6, a small pre-trained BERT}" fetch
 
 prepare() {
     if [ -n "$glue" ]; then
@@ -99,29 +98,36 @@ prepare() {
         return
     fi
     # No text has a line break, and the rows' order is that of a hash: the first ones are a random sample.
-    fairseq-adv fetch reviews "$out/reviews" &&
-        head -n 1501 "$out/reviews/train.csv" >"$out/train.csv" &&
-        head -n 513 "$out/reviews/test.csv" >"$out/test.csv" &&
-        fairseq-adv prepare classification "$out/train.csv" --valid "$out/reviews/valid.csv" \
-            --test "$out/test.csv" --text text --label label --encoder "$encoder" "$data"
+    local part
+    fairseq-adv fetch reviews "$out/reviews" || return
+    for part in train:1000 valid:200 test:300; do
+        head -n $((${part#*:} + 1)) "$out/reviews/${part%:*}.csv" >"$out/${part%:*}.csv" || return
+    done
+    fairseq-adv prepare classification "$out/train.csv" --valid "$out/valid.csv" --test "$out/test.csv" \
+        --text text --label label --encoder "$encoder" "$data"
 }
-step "3/6 the text: labelled sentences, tokenised and binarised" prepare
+step "3/5 the text: labelled sentences, tokenised and binarised" prepare
 
 # Options of both runs; fairseq-adv train fills in FreeLB's sizes, which docs/choosing.md explains.
 train() {
-    local run=$runs/$1-seed$seed
-    shift
-    [ ! -f "$run/done" ] || return 0
-    fairseq-adv train "$data" --encoder "$encoder" --save-dir "$run" --lr 1e-4 \
-        --max-epoch "$epochs" --seed "$seed" --precision "$precision" "$@" && touch "$run/done"
+    exec fairseq-adv train "$data" --encoder "$encoder" --save-dir "$runs/$1-seed$seed" --criterion "$1" \
+        --lr 1e-4 --max-epoch "$epochs" --seed "$seed" --precision "$precision"
 }
-train_step() {
-    watch "$runs/$2-seed$seed" 2>/dev/null & watcher=$!
-    step "$1" train "${@:2}"
-    unwatch
+train_both() {
+    local method processes='' failed=''
+    for method in standard freelb; do
+        [ -f "$runs/$method-seed$seed/done" ] && continue
+        train $method >"$out/$method.log" 2>&1 & processes="$processes $method:$!"
+    done
+    for method in $processes; do
+        wait "${method#*:}" && touch "$runs/${method%:*}-seed$seed/done" || failed=${method%:*}
+        cat "$out/${method%:*}.log"
+    done
+    [ -z "$failed" ] || { cat "$out/$failed.log" && return 1; }
 }
-train_step "4/6 fine-tuning without perturbation" standard --criterion standard
-train_step "5/6 fine-tuning with FreeLB" freelb --criterion freelb
+watch "$runs/freelb-seed$seed" 2>/dev/null & watcher=$!
+step "4/5 fine-tuning without perturbation, and beside it with FreeLB" train_both
+{ kill $watcher; wait $watcher; } 2>/dev/null || true
 told=$(sed -n 's/.*fairseq_adv.*precision_option | //p' "$runs/freelb-seed$seed/train.log" | tail -n 1)
 [ -z "$told" ] || printf '    %s\n' "$told"
 
@@ -135,7 +141,7 @@ compare() {
     [ ! -s "$table" ] || return 0
     examples/quickstart/table.py "$standard" "$freelb" --picture "${table%.txt}.svg" >"$table.new" && mv "$table.new" "$table"
 }
-step "6/6 both on unseen sentences, as they are and with moved embeddings" compare
+step "5/5 both on unseen sentences, as they are and with moved embeddings" compare
 
 echo
 cat "$table"

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
@@ -50,7 +52,8 @@ def draw(path: Path, names: list[str], rows: list[list[float]]) -> None:
 
 
 def table(runs: list[Path], picture: Path | None) -> None:
-    found = [measured(run) for run in runs]
+    with ProcessPoolExecutor(len(runs), get_context("spawn")) as processes:
+        found = list(processes.map(measured, runs))
     print(f"accuracy (%) on {found[0][0]['examples']:.0f} unseen sentences, their embeddings moved by up to")
     print(f"{'':16}" + "".join(f"{f'{100 * radius:g} %':>10}" for radius in (0, *RADII)) + "    training")
     rows = list(map(accuracies, found))
