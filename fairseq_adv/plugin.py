@@ -29,6 +29,8 @@ from fairseq.models.roberta.model import RobertaLMHead
 from fairseq.models.transformer.transformer_encoder import TransformerEncoderBase
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks.fairseq_task import FairseqTask
+from omegaconf import DictConfig, ListConfig
+from omegaconf.nodes import ValueNode
 from torch.utils.data import DataLoader
 
 import fairseq_adv.registration  # noqa: F401
@@ -40,6 +42,7 @@ from fairseq_adv.fairseq_patches import (
     mixed_precision,
     progress,
     signals,
+    start,
     training_loop,
     workers,
 )
@@ -65,6 +68,10 @@ def call_main(original: Original, cfg: Any, main: Callable[..., Any], **options:
 
 
 PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    # Configurations.
+    (DictConfig, "__deepcopy__", start.copy_alone),
+    (ListConfig, "__deepcopy__", start.copy_alone),
+    (ValueNode, "_deepcopy_impl", start.copy_value),
     # How a run is asked for, and its log.
     (options, "parse_args_and_arch", commands.parse_args_and_arch),
     (dataclass_utils, "eval_str_list", commands.read_list),
@@ -96,6 +103,7 @@ PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (progress_bar, "progress_bar", progress.watched),
 )
 
+start.leave_the_compiler_out()
 ask_for_huge_pages()
 workers.end_with_torchrun()
 commands.report_mistakes_in_one_line()

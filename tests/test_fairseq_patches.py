@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import logging
 import multiprocessing
@@ -23,8 +24,10 @@ from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.file_io import PathManager
+from omegaconf import OmegaConf
 from support import build, command, run_command, train_args, write_task
 
+import fairseq_adv.plugin  # noqa: F401
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.fairseq_patches import commands
@@ -68,6 +71,21 @@ def test_a_checkpoint_holds_what_fairseqs_does(tmp_path: Path) -> None:
         write({"model": {"weight": torch.arange(5.0)}}, str(tmp_path / name))
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
     assert sorted(p.name for p in tmp_path.iterdir()) == ["ours", "theirs"]
+
+
+def test_a_copy_of_a_part_of_a_configuration_keeps_its_parent_and_shares_nothing_else() -> None:
+    whole = OmegaConf.create({"part": {"list": [1, {"same": "${number}"}]}, "number": 5})
+    before = OmegaConf.to_container(whole)
+    part, number = copy.deepcopy(whole.part), copy.deepcopy(whole._get_node("number"))
+    assert part._get_parent() is number._get_parent() is whole
+    assert part == whole.part and part.list[1].same == number == 5
+    part.list[1].same = 6
+    part.list.append(2)
+    assert OmegaConf.to_container(whole) == before
+    copied = copy.deepcopy(whole)
+    copied.number = 7
+    assert copied.part.list[1].same == 7 and whole.part.list[1].same == 5
+    assert copied.part._get_parent() is copied and copied.part.list._get_parent() is copied.part
 
 
 def test_a_thread_that_loads_data_keeps_its_random_numbers() -> None:

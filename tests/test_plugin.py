@@ -55,6 +55,16 @@ def test_importing_the_package_imports_neither_torch_nor_fairseq() -> None:
     assert ask(f"import sys, fairseq_adv, fairseq_adv.cli\nprint({heavy} & set(sys.modules))") == "set()"
 
 
+def test_fairseqs_adam_leaves_the_compiler_out() -> None:
+    code = (
+        "import sys, torch, fairseq_adv.plugin\nfrom fairseq.optim.adam import Adam\n"
+        "weight = torch.nn.Parameter(torch.ones(1))\none = Adam([weight])\none.zero_grad()\n"
+        "weight.grad = torch.ones(1)\none.step()\none.load_state_dict(one.state_dict())\n"
+        "print(weight.item() < 1, 'torch._dynamo' in sys.modules)"
+    )
+    assert ask(code) == "True False"
+
+
 def test_a_loaded_model_leaves_the_process_as_it_was(tmp_path: Path) -> None:
     """Also where it predicts. fairseq's own import is not ours, and comes before."""
     data = write_task(tmp_path / "data")
