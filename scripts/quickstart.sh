@@ -87,7 +87,9 @@ step "1/5 the environment (.venv)" scripts/setup_env.sh --no-test
 export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
 # If other programs use the same cores, threads that spin while they wait make training several times slower.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
-export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$((($(nproc) + 1) / 2))}"  # both models are trained, and attacked, at once
+# Both models are trained, and attacked, at once, each on half of the cores.
+half=$(python -c 'from fairseq_adv.data.processes import own_cores; print((own_cores() + 1) // 2)')
+export OMP_NUM_THREADS="${OMP_NUM_THREADS:-$half}"
 
 fetch() { [ -n "$encoder" ] || { encoder=$out/minilm && fairseq-adv fetch minilm "$encoder"; }; }
 step "2/5 the encoder: ${encoder:-MiniLM-L6, a small pre-trained BERT}" fetch
