@@ -19,6 +19,7 @@ from typing import Any
 import fairseq.trainer
 from fairseq import checkpoint_utils, options
 from fairseq.data import TokenBlockDataset, data_utils
+from fairseq.data.iterators import BackgroundConsumer
 from fairseq.dataclass import initialize
 from fairseq.dataclass import utils as dataclass_utils
 from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
@@ -87,6 +88,7 @@ PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (checkpoint_utils, "torch_persistent_save", checkpoint_files.save_whole),
     (PathManager, "copy", checkpoint_files.copy_whole),
     # Data.
+    (BackgroundConsumer, "run", data_loading.load_ahead),
     (DataLoader, "__init__", data_loading.load_for_one_epoch),
     (data_utils, "numpy_seed", data_loading.numpy_seed),
     (TokenBlockDataset, "_build_slice_indices", data_loading.build_slice_indices),

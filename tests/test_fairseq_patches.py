@@ -30,7 +30,7 @@ from support import build, command, run_command, train_args, write_task
 import fairseq_adv.plugin  # noqa: F401
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import write_indexed
-from fairseq_adv.fairseq_patches import commands
+from fairseq_adv.fairseq_patches import commands, data_loading
 from fairseq_adv.fairseq_patches.workers import end_with_torchrun
 
 
@@ -248,6 +248,44 @@ def test_processes_that_load_data_end_with_their_epoch(data: Path) -> None:
             time.sleep(0.01)
         assert child.exitcode == 0
     assert epoch is not None  # it is not the garbage collector that has ended them
+
+
+# What a run's thread does when the run ends: adds tensors, or waits to hand over what it has loaded.
+LOADS_AHEAD = """
+import sys, time, torch, fairseq_adv.plugin
+from fairseq.data.iterators import BufferedIterator, CountingIterator
+from torch.utils.data import DataLoader
+torch.set_num_threads(1)
+def collated(rows):
+    for _ in range({sums}):
+        torch.stack([torch.zeros(500) + 1 for _ in rows])
+    return rows
+source = CountingIterator(DataLoader(range(10**6), 20, collate_fn=collated, num_workers={workers}))
+batches = BufferedIterator({size}, source)
+next(batches), next(batches)
+if {full}:
+    while not batches._queue.full():
+        pass
+print(time.time())
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "sums", "size", "full", "workers", "status"),
+    [
+        ("sys.exit(3)", 50, 10**6, False, 0, 3),  # stopped, or a mistake in one line
+        ("1 / 0", 50, 10**6, False, 2, 1),
+        ("", 1, 1, True, 0, 0),  # --max-update, with --data-buffer-size 1
+    ],
+)
+def test_a_run_that_still_loads_data_ends_with_its_own_status(
+    end: str, sums: int, size: int, full: bool, workers: int, status: int
+) -> None:
+    code = LOADS_AHEAD.format(end=end, sums=sums, size=size, full=full, workers=workers)
+    done = run_command(sys.executable, "-c", code)
+    assert done.returncode == status, done.stderr
+    assert time.time() - float(done.stdout) < data_loading._LONGEST  # nothing was waited for in vain
 
 
 @pytest.mark.parametrize("words", [[], ["--spectral-norm-classification-head"]], ids=["plain", "spectral"])

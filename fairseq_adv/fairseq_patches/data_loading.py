@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -19,6 +22,9 @@ from fairseq_adv.data.io import check_size
 from fairseq_adv.fairseq_patches.replace import Original
 
 _lock = threading.RLock()
+_ahead: WeakSet[threading.Thread] = WeakSet()  # the threads of load_ahead
+_has_ended = threading.Event()  # the process
+_LONGEST = 10.0  # seconds to wait for one of them
 
 
 def add_from_file(original: Original, self: Any, file: Any) -> None:
@@ -52,6 +58,36 @@ def _forget_other_threads() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+def load_ahead(original: Original, self: Any) -> None:
+    """Ends the thread that loads mini-batches ahead of training before Python ends the process.
+
+    fairseq/data/iterators.py, line 666: it is left to run. Up to Python 3.13, a thread that is in a function
+    of torch when Python shuts down then aborts the process ("terminate called without an active exception"):
+    a run ends with status 134, not its own, whether it failed, was stopped, or had done all its updates.
+    """
+    self._source = _until_the_end(self._source)
+    _ahead.add(self)
+    original(self)
+
+
+def _until_the_end(source: Any) -> Iterator[Any]:
+    for item in source:
+        if _has_ended.is_set():
+            return
+        yield item
+
+
+@atexit.register
+def _end_threads() -> None:
+    _has_ended.set()
+    for thread in list(_ahead):
+        batches = thread._queue  # type: ignore[attr-defined]
+        with batches.not_full:  # nobody takes mini-batches any more
+            batches.maxsize = sys.maxsize
+            batches.not_full.notify_all()
+        thread.join(_LONGEST)
 
 
 class WholeEpochs(EpochBatchIterator):  # type: ignore[misc]
