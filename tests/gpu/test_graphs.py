@@ -191,13 +191,32 @@ def test_other_weights_have_other_graphs(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest are dropped; one that takes more than its share is not captured again."""
+    """One that takes more than its share is not captured again."""
     run = run_of(tmp_path / "data", "standard", *GRAPHS)
     shapes = [[0, 1, 2], [0, 1], [0], [0, 1, 2, 3], [0, 1, 2, 3, 4]]
     monkeypatch.setattr(step_graphs, "SHARE_OF_A_GENERATION", 0.0)
     updates(run, *[one for one in shapes for _ in range(3)])
     assert captured(run) <= 2
     assert len(run.criterion._graphs._too_large) == len(shapes)
+
+
+@pytest.mark.skipif(not POSSIBLE, reason="a GPU's graphs take what they take")
+def test_the_oldest_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A generation ends with its third; the one before it goes. What was dropped is captured anew."""
+    monkeypatch.setattr(Recording, "size", 2)
+    total = torch.cuda.get_device_properties(0).total_memory
+    monkeypatch.setattr(step_graphs, "SHARE_OF_A_GENERATION", 5 / total)
+    runs = [run_of(tmp_path / "data", "standard", *words) for words in (GRAPHS, ["--bf16"])]
+    rows_of: dict[Any, int] = {}
+    kept = []
+    for rows in (1, 2, 3, 4, 5, 6, 7, 1):
+        batches = [list(range(rows))] * 3
+        assert_equal(runs[0], *(updates(run, *batches) for run in runs))
+        keys = [key for one in runs[0].criterion._graphs._generations for key in one.steps]
+        kept.append([rows_of.setdefault(key, rows) for key in keys])
+    assert kept == [
+        [1], [1, 2], [1, 2, 3], [1, 2, 3, 4], [1, 2, 3, 4, 5], [4, 5, 6], [4, 5, 6, 7], [4, 5, 6, 7, 1],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
