@@ -156,7 +156,7 @@ def add_to_wheel(wheel, name):
 setup(
     name="fairseq_adv",
     version=VERSION,
-    description="Adversarial training of language models inside fairseq's own trainer: a --user-dir plug-in",
+    description="Adversarial training of language models: in fairseq's own trainer, or in your own loop",
     long_description=long_description(
         Path("README.md").read_text(encoding="utf-8") if Path("README.md").exists() else "",
         repository_url(),

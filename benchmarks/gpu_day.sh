@@ -15,7 +15,7 @@
 # words, without padding.
 # Hugging Face's sides run where transformers is installed. PYTHON=python3.12: the Python to prepare wheels for.
 #
-# --tiny --device cpu makes every part as small as possible, to check that all is there.
+# --tiny --device cpu is a rehearsal: each kind of part but graphs and compiled layers, as small as possible.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 die() { printf 'error: %s\n' "$*" >&2; exit 2; }
@@ -178,8 +178,11 @@ part tests 2 python -m pytest -q -p no:cacheprovider -m gpu tests/gpu
 if [ -n "$tiny" ]; then
     texts+=(--rows 8)
     peers peers-tiny 0 minilm bf16 2
+    peers peers-tiny-amp 0 minilm fp32 2 freelb-amp standard-amp
+    part masked-lm-tiny 0 python benchmarks/update_cost.py --task masked-lm --model thin --precision bf16 \
+        --rows 2 --tokens 16 --rounds 1 --sides standard alum_vat
     profile 0 --model minilm --precision bf16 --sentences 2
-    modes modes-tiny 0 --methods standard freelb --precisions fp32 --modes single
+    modes modes-tiny 0 --methods standard freelb --precisions fp32 --modes single update-freq
 else
     peers peers-base-bf16 2 base bf16 32
     amp=(freelb-amp standard-amp)

@@ -5,7 +5,8 @@ omegaconf-2.0.6-1-py3-none-any.whl: `PyYAML (>=5.1.*)`, which pip 24.1 and later
 fairseq-0.12.2-1-py3-none-any.whl: without the compiled modules; left out with --compiler.
 
 Then `pip install --find-links DIR ...`: the build number 1 makes pip prefer them. A file is used only if its
-SHA-256 is the known one, and nothing in it is run. Needs Python with pip, and nothing else.
+SHA-256 is the known one, and nothing in it is run. Needs a Python that has pip, which environments made by uv
+don't have, and nothing else.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ def download(name: str, sha256: str, folder: Path) -> Path:
     done = subprocess.run(words, stdout=2, stderr=subprocess.PIPE, text=True, env=env, check=False)
     file = folder / name
     if done.returncode or not file.is_file():
-        lines = [line for line in done.stderr.splitlines() if "ERROR: " in line] or ["ERROR: no message"]
-        sys.exit(f"error: {name} was not downloaded: pip: {lines[-1].partition('ERROR: ')[2]}")
+        lines = done.stderr.splitlines() or ["no message"]  # the last one, if this Python has no pip
+        reason = [line for line in lines if "ERROR: " in line] or lines
+        sys.exit(f"error: {name} was not downloaded: pip: {reason[-1].rpartition('ERROR: ')[2]}")
     if hashlib.sha256(file.read_bytes()).hexdigest() != sha256:
         sys.exit(f"error: {name}: changed or damaged: its SHA-256 is not {sha256}")
     return file

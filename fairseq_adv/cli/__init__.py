@@ -135,7 +135,7 @@ def _name_verbs(words: Sequence[str]) -> NoReturn:
     """Prints the verbs, after --help, or what is wrong with the first word, or the second of a group."""
     group = words[0] if words and words[0] in GROUPS else ""
     parser = VerbParser(group, words)
-    parser.description = GROUPS[group] if group else "Adversarial training inside fairseq."
+    parser.description = GROUPS[group] if group else "Adversarial training of language models."
     parser.epilog = "Run fairseq-adv COMMAND --help for the options of a command."
     if not group:
         version = f"fairseq_adv {__version__}"

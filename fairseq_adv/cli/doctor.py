@@ -22,10 +22,9 @@ from .user_dir import find_user_dir
 
 _PTH = "fairseq_adv_compat.pth"
 _OLDER = "fairseq_adv<0.4 works with older ones"
-_OMEGACONF = (
-    "pip install omegaconf==2.0.6; with pip 24.1 and later, from the repacked wheel (docs/start.md, Install)"
-)
-_BUILD = "pip install --force-reinstall --no-deps --no-cache-dir fairseq==0.12.2, with a C++ compiler"
+_PINNED = {"fairseq": ("0.12.2.", "0.12.2"), "hydra-core": ("1.0.", "1.0.7"), "omegaconf": ("2.0.", "2.0.6")}
+_REPACKED = "with pip 24.1 and later, from the repacked wheels (docs/start.md, Install)"
+_BUILD = "with a C++ compiler: pip install --force-reinstall --no-deps --no-cache-dir fairseq==0.12.2"
 _ASK_TORCH = (
     "import torch as t; gpus = map(t.cuda.get_device_name, range(t.cuda.device_count()))\n"
     "print(t.version.cuda or 'built for CPU only', ', '.join(gpus) or 'no GPU seen', sep=', ')"
@@ -80,16 +79,17 @@ def _python() -> Finding:
 
 def _distribution(name: str) -> Finding:
     version = installed(name)
+    needed, best = _PINNED.get(name, ("", ""))
+    if not f"{version}.".startswith(needed):
+        return Finding(
+            name, version, f"{needed.rstrip('.')} is needed", f"pip install {name}=={best}; {_REPACKED}"
+        )
     numbers = [int("".join(filter(str.isdigit, part)) or 0) for part in f"{version}.0".split(".")[:2]]
-    is_right, problem, fix, broken = {
-        "pip": (True, "", "", False),
-        "numpy": (version, "it is not installed", "pip install numpy", True),
-        "torch": (numbers >= [2, 6], f"fairseq_adv needs 2.6; {_OLDER}", "pip install -U torch", True),
-        "fairseq": (version == "0.12.2", "0.12.2 is needed", "pip install fairseq==0.12.2", True),
-        "hydra-core": (numbers == [1, 0], "1.0 is needed", "pip install hydra-core==1.0.7", True),
-        "omegaconf": (numbers == [2, 0], "2.0 is needed", _OMEGACONF, True),
-    }[name]
-    return Finding(name, version) if is_right else Finding(name, version, problem, fix, broken)
+    if name == "torch" and numbers < [2, 6]:
+        return Finding(name, version, f"fairseq_adv needs 2.6; {_OLDER}", "pip install -U torch")
+    if name == "numpy" and not version:
+        return Finding(name, version, "it is not installed", "pip install numpy")
+    return Finding(name, version)
 
 
 def _cuda() -> Finding:

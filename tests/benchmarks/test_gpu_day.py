@@ -197,10 +197,20 @@ def test_every_part_runs_as_on_a_machine_that_has_only_torch(repo: Path, tmp_pat
     machine, brought = bare_machine(tmp_path / "machine"), carried(repo, tmp_path / "carried")
     nowhere = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https", "all")}
     env = {"HOME": str(tmp_path), "PATH": f"{machine}:/usr/bin:/bin", "OMP_NUM_THREADS": "1", **nowhere}
-    words = ["bash", str(tree / "benchmarks" / "gpu_day.sh"), str(out), "--carried", str(brought), "--tiny"]
+    words = [
+        "bash",
+        str(tree / "benchmarks" / "gpu_day.sh"),
+        str(out),
+        "--carried",
+        str(brought),
+        "--tiny",
+        "--minutes",
+        "14",
+    ]
     done = subprocess.run([*words, "--device", "cpu"], capture_output=True, text=True, env=env, timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "| `standard` / `fairseq` |" in done.stdout and "reviews.txt, 4 rows" in done.stdout
+    assert "| `freelb-amp` |" in done.stdout and "thin, 2 x 16 tokens, bf16" in done.stdout
     assert "| `aten::mm` |" in done.stdout and "| fp32 | 1 process | reference | reference |" in done.stdout
     shutil.move(out / "gpu-day.tar.gz", brought)
     done = subprocess.run([*words, "--device", "cpu"], capture_output=True, text=True, env=env, timeout=100)

@@ -1,7 +1,7 @@
 """``--compile``: an update with compiled layers is that of fairseq's layers, to rounding.
 
-The default lane traces forward and backward without generating code, with dropout as in eager mode;
-the slow one compiles with inductor, whose masks are others, but are repeated to the bit.
+Some of the slow tests trace forward and backward without generating code, with dropout as in eager mode;
+those with ``inductor`` in their names compile, with other masks, which are repeated to the bit.
 """
 
 from __future__ import annotations
@@ -145,6 +145,20 @@ def test_a_missing_triton_is_named(folders: dict[str, Path], monkeypatch: pytest
     run = run_of(folders, "classes", "freelb", *OPTIONS["freelb"], *DESCENT, "--compile")
     with pytest.raises(ValueError, match=r"fails here .Cannot find a working triton.*\. Install them, or l"):
         change(run)
+
+
+@pytest.mark.parametrize("mode", ["default", "max-autotune-no-cudagraphs"])
+def test_the_mode_is_torchs(folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
+    seen = []
+    monkeypatch.setattr(torch, "compile", lambda part, **options: seen.append(options["mode"]) or part)
+    words = [
+        *OPTIONS["freelb"],
+        *DESCENT,
+        "--compile",
+        *([] if mode == "default" else ["--compile-mode", mode]),
+    ]
+    change(run_of(folders, "classes", "freelb", *words))
+    assert {*seen} == {mode}
 
 
 def test_what_it_cant_do_is_refused(folders: dict[str, Path]) -> None:
