@@ -65,6 +65,24 @@ environment alone
 "$OUT/alone/bin/pip" install --quiet --no-deps "${!kind}"
 "$OUT/alone/bin/python" scripts/loop_smoke.py
 
+# What a user without a clone does with a release's files (docs/start.md). Of the tested versions only torch's is fixed.
+by_name() {  # by_name INSTALLER …
+    environment by-name
+    grep '^torch==' constraints.txt >"$OUT/torch.txt"
+    "$@" -c "$OUT/torch.txt" --find-links dist --find-links repacked "fairseq_adv[hf]==$version"
+    (
+        cd "$OUT" && PATH=$OUT/by-name/bin:$PATH
+        fairseq-adv doctor
+        [ -d minilm ] || fairseq-adv fetch minilm minilm
+        printf 'text,label\n%s\n' 'a good film,yes' 'a bad film,no' 'good,yes' 'bad,no' >rows.csv
+        rm -rf rows trained
+        fairseq-adv prepare classification rows.csv --valid rows.csv --text text --label label --encoder minilm rows
+        fairseq-adv train rows --encoder minilm --criterion freelb --save-dir trained --max-epoch 1 --cpu
+    )
+}
+say "installing fairseq_adv by name from the release's files, with the newest pip, then with uv"
+by_name "$OUT/by-name/bin/python" -m pip install --quiet
+
 say "installing the $kind with uv, then fairseq with a compiler: uv must not have kept the repacked one for it"
 "$OUT/tools/bin/pip" install --quiet uv
 for name in repacked compiled; do
@@ -73,6 +91,7 @@ for name in repacked compiled; do
     if [ "$name" = repacked ]; then
         "${uv[@]}" --find-links repacked "${!kind}"
         "$OUT/repacked/bin/fairseq-adv" doctor
+        by_name "$OUT/tools/bin/uv" pip install --quiet --cache-dir "$OUT/uv-cache" --python "$OUT/by-name/bin/python"
     elif command -v "${CXX:-c++}" >/dev/null; then
         "${uv[@]}" --no-deps fairseq
         compgen -G "$OUT/compiled/lib/python3*/site-packages/fairseq/data/data_utils_fast.*.so" >/dev/null ||

@@ -40,6 +40,21 @@ def test_memory_is_what_was_measured() -> None:
         assert cost.memory("base", "standard", rows) * 2**10 == pytest.approx(mib, rel=0.005)
 
 
+def test_the_page_s_sentences_have_the_numbers_of_its_tables() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "how-much.md").read_text(encoding="utf-8")
+    (few, (_, least)), (many, (_, most)) = sorted(cost.MEASURED.items())
+    ratio = cost.operations("base", "alum_vat", cost.TOKENS) / cost.operations(
+        "base", "standard", cost.TOKENS
+    )
+    for told in (
+        f"{cost.WEIGHT} bytes a weight, {cost.BUCKET} more with several workers",
+        f"{(most - least) / (many - few):.0f} MiB a row",
+        f"ratio of `alum_vat` to `standard`, {ratio:.2f}",
+        f"A worker loads {cost.ROWS_A_WORKER:,.0f} rows",
+    ):
+        assert told in text, told
+
+
 def test_the_page_has_the_tables(tmp_path: Path) -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "how-much.md"
     copy = Path(shutil.copy(page, tmp_path))

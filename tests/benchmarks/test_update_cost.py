@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+import torch
 from emulated_gpu import POSSIBLE, emulated
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
@@ -38,3 +39,12 @@ def test_a_gpu_has_a_column_of_its_utilisation(
         seconds = float(cells[name][1].split()[1])
         expected = 100 * 2 * 16 * measuring.operations("thin", method, 16) / seconds / 1e9
         assert float(cells[name][-1].removesuffix(" %")) == pytest.approx(expected, abs=0.06, rel=0.01)
+
+
+def test_a_step_does_not_reset_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    resets: list[str] = []
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: resets.append("outside"))
+    step = measuring.keeping_the_peak(lambda samples: torch.cuda.reset_peak_memory_stats() or samples)
+    assert step([1]) == [1] and not resets
+    torch.cuda.reset_peak_memory_stats()
+    assert resets
