@@ -89,9 +89,12 @@ def test_checkpoints_are_equal_and_unusual_layers_are_left_alone(data: Path) -> 
     assert before.keys() == run.model.state_dict().keys()
 
 
-def test_an_update_of_freelb_starts_fewer_operations(data: Path) -> None:
-    """Of twelve layers. A mask of the padding is made once in each of three passes."""
-    run = build(train_args(data, None, "freelb", *ADVERSARIAL, *DROPOUT, *DEEP))
+@pytest.mark.parametrize(("dropout", "most"), [(DROPOUT, 2300), (DROPOUT[:2], 1850)])
+def test_an_update_of_freelb_starts_fewer_operations(data: Path, dropout: list[str], most: int) -> None:
+    """Of twelve layers; without its own dropout, attention is one operation, as always on a GPU. A mask of
+    the padding is made once in each of three passes.
+    """
+    run = build(train_args(data, None, "freelb", *ADVERSARIAL, *dropout, *DEEP))
     run.trainer.begin_epoch(1)
     run.trainer.train_step([batch(run, [0, 1, 2])])
     seen: Counter[str] = Counter()
@@ -108,4 +111,4 @@ def test_an_update_of_freelb_starts_fewer_operations(data: Path) -> None:
         run.trainer.train_step([batch(run, [0, 1, 2])])
     seen.pop("view"), seen.pop("_unsafe_view")
     assert seen["masked_fill_"] <= 3 + 2
-    assert sum(seen.values()) <= 2300
+    assert sum(seen.values()) <= most
