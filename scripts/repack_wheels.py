@@ -2,7 +2,8 @@
 """Makes wheels that any pip or uv installs, from what pip's package index serves.
 
 omegaconf-2.0.6-1-py3-none-any.whl: `PyYAML (>=5.1.*)`, which pip 24.1 and later refuse, is `PyYAML (>=5.1)`.
-fairseq-0.12.2-1-py3-none-any.whl: without the compiled modules; left out with --compiler.
+fairseq-0.12.2-1-py3-none-any.whl: without the compiled modules, and without torchaudio as a requirement;
+left out with --compiler.
 
 Then `pip install --find-links DIR ...`: the build number 1 makes pip prefer them. A file is used only if its
 SHA-256 is the known one, and nothing in it is run. Needs a Python that has pip, which environments made by uv
@@ -81,7 +82,11 @@ def omegaconf_files(wheel: Path) -> dict[str, bytes]:
 
 
 def fairseq_files(source: Path) -> dict[str, bytes]:
-    """What ``READTHEDOCS=1 pip wheel`` makes of fairseq's source package, without running it."""
+    """What ``READTHEDOCS=1 pip wheel`` makes of fairseq's source package, without running it.
+
+    fairseq requires torchaudio, but text needs nothing of it. One built for another torch can't be loaded,
+    and then transformers, which imports what is installed, can't either.
+    """
     with tarfile.open(source) as archive:
         everything = {
             entry.name.partition("/")[2]: archive.extractfile(entry).read()  # type: ignore[union-attr]
@@ -95,7 +100,7 @@ def fairseq_files(source: Path) -> dict[str, bytes]:
     tables = everything["fairseq.egg-info/requires.txt"].decode()
     tables = tables.replace('[:python_version >= "3.7"]\n', "\0")
     needed = [*tables.partition("\n\n")[0].split("\n"), *tables.partition("\0")[2].split("\n")]
-    lines += [f"Requires-Dist: {one}" for one in needed if one]
+    lines += [f"Requires-Dist: {one}" for one in needed if one and not one.startswith("torchaudio")]
     lines = ["Metadata-Version: 2.1", *lines, "License: MIT", "License-File: LICENSE"]
     info = "fairseq-0.12.2.dist-info"
     files[f"{info}/METADATA"] = "\n".join([*lines, ""]).encode()

@@ -77,9 +77,9 @@ if command -v uv >/dev/null; then
 else
     "$venv/bin/python" -m pip install --disable-pip-version-check --find-links "$wheels" -c constraints.txt -e ".$extras"
 fi
-# fairseq requires torchaudio and never uses it here. Where it can't be loaded (its wheels need CUDA's torch),
-# transformers, which imports what is installed, would fail too.
-if ! "$venv/bin/python" -c 'import torchaudio' 2>/dev/null; then
+# Compiled, fairseq requires torchaudio. Where that can't be loaded (its wheels need CUDA's torch), transformers, which
+# imports what is installed, would fail too.
+if ! "$venv/bin/python" -c 'import importlib.util as i; i.find_spec("torchaudio") and __import__("torchaudio")' 2>/dev/null; then
     say "removing torchaudio, which can't be loaded beside this torch; nothing here needs it"
     "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes torchaudio
 fi
