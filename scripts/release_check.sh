@@ -74,7 +74,7 @@ by_name() {  # by_name INSTALLER …
         cd "$OUT" && PATH=$OUT/by-name/bin:$PATH
         fairseq-adv doctor
         [ -d minilm ] || fairseq-adv fetch minilm minilm
-        printf 'text,label\n%s\n' 'a good film,yes' 'a bad film,no' 'good,yes' 'bad,no' >rows.csv
+        printf '%s\n' text,label 'a good film,yes' 'a bad film,no' 'good,yes' 'bad,no' >rows.csv
         rm -rf rows trained
         fairseq-adv prepare classification rows.csv --valid rows.csv --text text --label label --encoder minilm rows
         fairseq-adv train rows --encoder minilm --criterion freelb --save-dir trained --max-epoch 1 --cpu
