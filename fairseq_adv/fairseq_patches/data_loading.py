@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -67,12 +67,15 @@ def load_ahead(original: Original, self: Any) -> None:
     of torch when Python shuts down then aborts the process ("terminate called without an active exception"):
     a run ends with status 134, not its own, whether it failed, was stopped, or had done all its updates.
     """
-    self._source = _until_the_end(self._source)
+    source, batches = self._source, _until_the_end(self._source)
+    self._source = batches
     _ahead.add(self)
     original(self)
+    self._source = source
+    batches.close()  # and with it the iterator, whose processes end then
 
 
-def _until_the_end(source: Any) -> Iterator[Any]:
+def _until_the_end(source: Any) -> Generator[Any, None, None]:
     for item in source:
         if _has_ended.is_set():
             return
