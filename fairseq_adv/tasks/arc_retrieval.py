@@ -51,6 +51,7 @@ describe_task(
     replace(
         CHOICES,
         recognises=has_questions,
+        looks_for="questions with choices (train.jsonl, SWAG's train.csv, RACE's folder train)",
         benchmarks=("arc", "race", "openbookqa"),
         card=choices_card('"the documents of " + choice', '"the question " + choice'),
     ),

@@ -126,6 +126,11 @@ def _is_corpus(folder: Path) -> bool:
     return (folder / "train.idx").is_file()
 
 
+def _shards(folder: Path) -> str:
+    shards = sorted(folder.glob("shard[0-9]*/train.idx"), key=lambda path: (len(str(path)), path))
+    return f"shards of a corpus. Pass {':'.join(str(path.parent) for path in shards)}" if shards else ""
+
+
 def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path], is_ours: bool) -> None:
     longest = options.value("--max-positions", "512")
     options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
@@ -157,6 +162,8 @@ describe_task(
     TaskRecord(
         data="a corpus",
         recognises=_is_corpus,
+        looks_for="train.idx (from fairseq-adv corpus)",
+        hint=_shards,
         takes_several=True,
         draws_rows=True,
         fill=_fill,

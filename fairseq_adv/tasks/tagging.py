@@ -157,6 +157,7 @@ describe_task(
     TaskRecord(
         data="words with tags",
         recognises=_has_tags,
+        looks_for="words with tags in columns (train.tsv, .txt, .conll, .iob, .bio, eng.train)",
         fill=fill_tokenizer,
         metric="f1",
         rows=_rows,

@@ -50,6 +50,8 @@ class TaskRecord:
         data: what its data are, for messages.
         recognises: whether a data folder is one of this task, for ``fairseq-adv train`` without ``--task``.
             The task that was registered last is asked first. Subclasses don't inherit it.
+        looks_for: the files by which it is recognised, for the message that no task recognises a folder.
+        hint: what to pass instead of a folder that no task recognises; "": this task can't tell.
         takes_several: whether it reads several data folders together.
         draws_rows: whether rows are made while training, so that a GPU needs several processes for them.
         fill: fills in options of ``fairseq-adv train`` from the data folders and the encoder's folder. The
@@ -69,6 +71,8 @@ class TaskRecord:
 
     data: str = ""
     recognises: Callable[[Path], bool] | None = None
+    looks_for: str = ""
+    hint: Callable[[Path], str] | None = None
     takes_several: bool = False
     draws_rows: bool = False
     fill: Callable[[TrainOptions, Sequence[Path], Path | None, bool], None] | None = None

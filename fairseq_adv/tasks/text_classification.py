@@ -231,4 +231,7 @@ CLASSES = TaskRecord(
 """Holds for tasks of a ``--user-dir`` too: ``replace(CLASSES, recognises=…)`` recognises their data."""
 
 describe_task(SentencePredictionTask, CLASSES)
-describe_task(TextClassificationTask, replace(CLASSES, recognises=_is_labelled))
+describe_task(
+    TextClassificationTask,
+    replace(CLASSES, recognises=_is_labelled, looks_for="input0/ and label/ (from fairseq-adv prepare)"),
+)
