@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import warnings
 from argparse import Namespace
@@ -20,7 +19,6 @@ from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
@@ -32,7 +30,7 @@ from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.class_rows import order_classes, rows_for_data
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.temperature import read_thresholds
-from fairseq_adv.data.text.labelled_folder import check_labels, class_names, known_labels
+from fairseq_adv.data.text.labelled_folder import class_names, known_labels
 from fairseq_adv.data.text.long_texts import HEAD_AND_END
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
@@ -42,6 +40,7 @@ from fairseq_adv.hub.classifier_folder import checkpoint_of
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation.passes import use_differentiable_layers
+from fairseq_adv.tasks.task_record import record_of
 from fairseq_adv_compat import checkpoints
 
 # Most tokens per mini-batch, if neither rows nor tokens are given. On a CPU smaller batches stay in the
@@ -215,7 +214,7 @@ def load_model(
             task.cfg.long_texts = HEAD_AND_END
         objective = build_objective(objective_options(cfg), task)
         objective.check_model(model)
-    if names and isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:
+    if names and not task.cfg.regression_target:
         file, classes = Path(task.cfg.data) / "label" / "dict.txt", class_names(task.label_dictionary)
         rows = rows_for_data(path, names, file, classes)
         order_classes(model, task.cfg.classification_head_name, rows)
@@ -269,15 +268,18 @@ def load(
         changed["tokenizer_dir"] = str(tokenizer)
     overwrite_args_by_name(state["cfg"], changed)
     trained = load_model(Path(path), state, None, how, names)
-    if isinstance(trained.task, SentencePredictionTask):
-        check_same_words(Path(path), trained_on, Path(trained.task.cfg.data))
-    elif isinstance(trained.task, MaskedLMTask):
-        shards = trained.task.cfg.data.split(":")
-        check_same_words(Path(path), trained_on.split(":")[0], Path(shards[0]), "")
+    record = record_of(type(trained.task))
+    assert record is not None  # it names the objective
+    if record.words is not None:
+        before, now = trained_on, trained.task.cfg.data
+        if record.takes_several:
+            before, now = before.split(":")[0], now.split(":")[0]
+        check_same_words(Path(path), before, Path(now), record.words)
     if thresholds := read_thresholds(trained.path):
         trained.objective.set_thresholds(thresholds)
     for split in splits:
-        _check_split(trained.task, trained.cfg.task.data, split)
+        if record.check_split is not None:
+            record.check_split(trained.task.cfg, split)
         trained.task.load_dataset(split)
     return trained
 
@@ -290,16 +292,3 @@ def objective_options(cfg: Any) -> SimpleNamespace:
     options = {n: names[n] if value is None else value for n, value in found.items()}
     # Files that training would read are not a checkpoint's to name.
     return SimpleNamespace(**{**options, "finetune_from_model": None, "restore_file": "checkpoint_last.pt"})
-
-
-def _check_split(task: FairseqTask, data: str, split: str) -> None:
-    """Checks that the split exists. Only fairseq's own tasks need it: ours report what is missing."""
-    if isinstance(task, SentencePredictionTask):
-        folder, index = data, os.path.join("input0", f"{split}.idx")
-        check_labels(Path(data), [split], bool(task.cfg.regression_target))
-    elif isinstance(task, MaskedLMTask):
-        folder, index = utils.split_paths(data)[0], f"{split}.idx"
-    else:
-        return
-    if not os.path.isfile(os.path.join(folder, index)):
-        raise DataError(f"{folder}: no split {split!r} ({index}). Choose another data folder or split")

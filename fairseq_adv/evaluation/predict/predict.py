@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class Request:
     """The arguments of ``fairseq-adv predict``."""
 
-    # a name of :data:`fairseq_adv.evaluation.predict.benchmarks.PREDICTION_TASKS`; ``None``: your own data,
+    # a name of :func:`fairseq_adv.evaluation.predict.benchmarks.prediction_task`; ``None``: your own data,
     # answered with labels or numbers
     task: str | None
     out: Path  # the folder for the file and for ``scores/``

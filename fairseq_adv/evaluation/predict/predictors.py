@@ -79,6 +79,7 @@ class Predictor(Protocol):
 
     takes: str  # what its rows are, for messages
     name: str  # what the models of an ensemble must share
+    joins: bool  # whether several models can answer together
     labels: Sequence[str]  # its classes in the model's order, if it has any
     task: FairseqTask  # with the dictionaries of the model
 

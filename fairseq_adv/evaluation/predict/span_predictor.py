@@ -150,6 +150,7 @@ class SpanPredictor:
     """A row is a question about a context."""
 
     takes, name = "questions about contexts", "spans"
+    joins = False
     labels: Sequence[str] = ()
 
     def __init__(self, task: SpanQATask) -> None:

@@ -92,6 +92,7 @@ class TagPredictor:
     """A row is a :class:`~fairseq_adv.data.tags.columns.TaggedSentence`."""
 
     takes, name = "words in columns", "tags"
+    joins = False
     labels: Sequence[str] = ()
 
     def __init__(self, task: TaggingTask) -> None:

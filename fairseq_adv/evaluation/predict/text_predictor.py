@@ -61,6 +61,7 @@ class TextPredictor:
     """
 
     takes = "texts"
+    joins = True
     kind = "classes"  # of the scores, if there are labels
     several = False  # whether a text may have several labels
 
