@@ -68,6 +68,9 @@ def test_the_new_task_of_contributing_needs_only_its_own_file(repo: Path, tmp_pa
     assert answered.returncode == 0 and "accuracy" in answered.stdout, (after, answered.stderr)
     (answers,) = (tmp_path / "answers").glob("predictions*.tsv")
     assert len(answers.read_text().splitlines()) == 7, "a header and a line for each question"
+    again = run_command(*run, *shlex.split(after), "--cpu", "--task", "SWAG")
+    assert again.returncode == 0, again.stderr
+    assert len((tmp_path / "answers" / "predictions-valid.csv").read_text().splitlines()) == 6
     words = [str(out / "checkpoint_best.pt"), str(tmp_path / "hf"), "--user-dir", str(own)]
     exported = run_command(*run, "export", *words)
     assert exported.returncode == 0 and "AutoModelForMultipleChoice" in exported.stdout, exported.stderr
