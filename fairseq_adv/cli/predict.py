@@ -151,8 +151,8 @@ def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
     rows = chosen.read(args.input, split)  # before torch is imported, which takes seconds
 
     from fairseq_adv.data.io import atomic_write
-    from fairseq_adv.evaluation.predict.evaluation_sets import answer_set
     from fairseq_adv.evaluation.predict.loading import load
+    from fairseq_adv.evaluation.predict.set_scores import answer_set
 
     model = load(args.checkpoints, data=args.data, how=inference_config(args, args.batch_size))
     answers, scores = answer_set(model, chosen, rows, names)

@@ -88,8 +88,8 @@ def model_args(encoder: Path) -> list[str]:
     for word in rest:
         value = next(rest, "") if word in _SIZES else word
         if word not in (*_SIZES, *_FLAGS) or (word in _SIZES and not _VALUE.fullmatch(value)):
-            told = f"{word!r:.60} {value!r:.60}" if word in _SIZES else f"{word!r:.60}"
-            raise DataError(f"{path}: {told} is not an encoder's size. Convert the encoder again")
+            shown = f"{word!r:.60} {value!r:.60}" if word in _SIZES else f"{word!r:.60}"
+            raise DataError(f"{path}: {shown} is not an encoder's size. Convert the encoder again")
     return words
 
 

@@ -64,18 +64,18 @@ class Trained:
     model: nn.Module  # in evaluation mode, on its device
     objective: Objective
     updates: int
-    how: InferenceConfig  # device, precision, and sizes of mini-batches
+    inference: InferenceConfig  # device, precision, and sizes of mini-batches
 
     def autocast(self) -> ContextManager[object]:
         """Forward passes in this context use the precision; weights stay in fp32."""
-        is_bf16, both = self.how.precision == "bf16", ExitStack()
+        is_bf16, both = self.inference.precision == "bf16", ExitStack()
         both.enter_context(self.fast_products())
-        both.enter_context(torch.autocast(self.how.device.type, torch.bfloat16, enabled=is_bf16))
+        both.enter_context(torch.autocast(self.inference.device.type, torch.bfloat16, enabled=is_bf16))
         return both
 
     def fast_products(self) -> ContextManager[object]:
-        """For backward passes as well, which autocast is not for."""
-        return fast_bf16_products(self.how.device, self.how.precision == "bf16")
+        """Makes a context for backward passes as well, which autocast is not for."""
+        return fast_bf16_products(self.inference.device, self.inference.precision == "bf16")
 
     @property
     def longest(self) -> Any:
@@ -109,7 +109,7 @@ class Trained:
             torch.no_grad(),
             tqdm(total=len(names), desc=self.path.name, unit="row", disable=not progress) as bar,
         ):
-            for batch in batches_by_length(dataset, names, self.how):
+            for batch in batches_by_length(dataset, names, self.inference):
                 sample = dataset.collater([dataset[int(i)] for i in batch])
                 try:
                     sample = self._on_device(sample)
@@ -122,20 +122,20 @@ class Trained:
 
     def not_finite(self, row: str = "") -> DataError:
         """The error for a model whose scores are not finite."""
-        why = "Run without --fp16." if self.how.fp16 else "Did the training diverge?"
+        why = "Run without --fp16." if self.inference.fp16 else "Did the training diverge?"
         return DataError(f"{self.path}: {row}the model's scores are not finite. {why}")
 
     def _on_device(self, sample: Sample) -> Sample:
-        on_gpu = self.how.device.type == "cuda"
-        moved: Sample = utils.move_to_cuda(sample, self.how.device) if on_gpu else sample
+        on_gpu = self.inference.device.type == "cuda"
+        moved: Sample = utils.move_to_cuda(sample, self.inference.device) if on_gpu else sample
         return moved
 
 
-def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) -> list[Any]:
+def batches_by_length(dataset: Any, names: Sequence[str], inference: InferenceConfig) -> list[Any]:
     """Groups rows of similar length, longest first: if memory runs out, it does so at once."""
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
-    most, on_cpu = how.max_tokens, how.device.type == "cpu"
-    if not (most or how.batch_size):
+    most, on_cpu = inference.max_tokens, inference.device.type == "cpu"
+    if not (most or inference.batch_size):
         most = max(MAX_TOKENS_OF_CPU, int(tokens.max())) if on_cpu else MAX_TOKENS
     if most and tokens.max() > most:
         whole = " with all its choices" if isinstance(dataset, RankingDataset) else ""
@@ -144,7 +144,7 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
             f"{most}. Pass {tokens.max()} or more."
         )
     order = np.argsort([dataset.size(i) for i in range(len(dataset))], kind="stable")[::-1]
-    return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=how.batch_size))
+    return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=inference.batch_size))
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -162,8 +162,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         checkpoints.check_to_build(state, path)
         for name in ("task", "criterion", "model", "dataset"):
-            there = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
-            if not there or not state["model"]:
+            is_complete = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
+            if not is_complete or not state["model"]:
                 raise KeyError(name)
     # fairseq would use the "args" of an old checkpoint instead of the cfg, which callers change.
     state["args"] = None
@@ -193,7 +193,7 @@ def reported_as_data_error(path: Path, problem: str = "") -> Iterator[None]:
 
 
 def load_model(
-    path: Path, state: dict[str, Any], task: FairseqTask | None, how: InferenceConfig,
+    path: Path, state: dict[str, Any], task: FairseqTask | None, inference: InferenceConfig,
     names: Sequence[str] = (),
 ) -> Trained:  # fmt: skip
     """Builds the model in a checkpoint, and its objective.
@@ -219,10 +219,11 @@ def load_model(
         rows = rows_for_data(path, names, file, classes)
         order_classes(model, task.cfg.classification_head_name, rows)
     model.eval()
-    if how.precision == "bf16":  # fairseq's fused inference layers, of encoders with relu, don't autocast
+    if inference.precision == "bf16":
+        # fairseq's fused inference layers, of encoders with relu, don't autocast.
         use_differentiable_layers(model)
-    model = (model.half() if how.fp16 else model).to(how.device)
-    return Trained(path, cfg, task, model, objective, _updates(state), how)
+    model = (model.half() if inference.fp16 else model).to(inference.device)
+    return Trained(path, cfg, task, model, objective, _updates(state), inference)
 
 
 def take_class_names(cfg: Any) -> list[str]:
@@ -247,7 +248,7 @@ def load(
     path: str, data: str | None, splits: Sequence[str], cpu: bool = False, precision: str = "fp32"
 ) -> Trained:
     """Opens a checkpoint with splits of its data, to measure it."""
-    how = InferenceConfig(cpu=cpu, precision=precision)
+    inference = InferenceConfig(cpu=cpu, precision=precision)
     state = read_checkpoint(Path(path))
     trained_on = str(getattr(state["cfg"].task, "data", "") or "")
     if data is None and trained_on == "." and not _updates(state):
@@ -267,7 +268,7 @@ def load(
     if tokenizer.is_dir() and "tokenizer_dir" in state["cfg"].task:
         changed["tokenizer_dir"] = str(tokenizer)
     overwrite_args_by_name(state["cfg"], changed)
-    trained = load_model(Path(path), state, None, how, names)
+    trained = load_model(Path(path), state, None, inference, names)
     record = record_of(type(trained.task))
     assert record is not None  # it names the objective
     if record.words is not None:
@@ -288,7 +289,7 @@ def objective_options(cfg: Any) -> SimpleNamespace:
     """The objective's options in a checkpoint; options that a stock criterion lacks have their defaults."""
     saved = cfg.criterion
     names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
-    found = {name: getattr(saved, name, None) for name in names}
-    options = {n: names[n] if value is None else value for n, value in found.items()}
+    given = {name: getattr(saved, name, None) for name in names}
+    options = {n: names[n] if value is None else value for n, value in given.items()}
     # Files that training would read are not a checkpoint's to name.
     return SimpleNamespace(**{**options, "finetune_from_model": None, "restore_file": "checkpoint_last.pt"})

@@ -152,11 +152,11 @@ def evaluate(
             f"{data or trained.cfg.task.data}: the split {split!r} has no labels, so there is nothing to "
             "score. For predictions, use fairseq-adv predict"
         )
-    with metrics.aggregate(new_root=True) as found:
+    with metrics.aggregate(new_root=True) as meters:
         trained.task.reduce_metrics(logs, criterion)
-    for meter in found.values():
+    for meter in meters.values():
         vars(meter).update(round=None)  # fairseq rounds losses in bits to three digits
-    scores = {name: float(value) for name, value in found.get_smoothed_values().items()}
+    scores = {name: float(value) for name, value in meters.get_smoothed_values().items()}
     scores.update({name: scores[name] * math.log(2) for name in IN_BITS if name in scores})
     scores = {"examples": examples, **{n: v for n, v in scores.items() if n not in ("wps", "wpb", "bsz")}}
     if not names:
@@ -165,9 +165,9 @@ def evaluate(
             entities = EntityReport(trained.objective.entities(logs), scores["accuracy"])
         empty = np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
         return Validated(scores, [], *empty, entities=entities)
-    found, classes = torch.cat(logits).numpy(), torch.cat(right).numpy()
+    all_logits, classes = torch.cat(logits).numpy(), torch.cat(right).numpy()
     return Validated(
-        scores, names, found, classes, read_temperature(trained.path),
+        scores, names, all_logits, classes, read_temperature(trained.path),
         thresholds=read_thresholds(trained.path),
     )  # fmt: skip
 
@@ -212,10 +212,10 @@ def _check_finite(path: Path, validated: Validated) -> None:
 @contextmanager
 def _outputs(model: nn.Module) -> Iterator[list[Any]]:
     """What the model returns in the block, call by call."""
-    found: list[Any] = []
-    hook = model.register_forward_hook(lambda _, __, output: found.append(output))
+    outputs: list[Any] = []
+    hook = model.register_forward_hook(lambda _, __, output: outputs.append(output))
     try:
-        yield found
+        yield outputs
     finally:
         hook.remove()
 

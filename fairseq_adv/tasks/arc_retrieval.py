@@ -42,7 +42,7 @@ def statement(stem: str, answer: str) -> str:
     """Question and answer in one text; the answer fills the blank of a cloze question, as in fairseq's RACE
     recipe.
     """
-    filled = _BLANK.sub(lambda found: found["word"] or answer, stem)
+    filled = _BLANK.sub(lambda blank: blank["word"] or answer, stem)
     return f"{stem} {answer}" if filled == stem else filled
 
 

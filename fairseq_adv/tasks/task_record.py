@@ -129,10 +129,10 @@ def set_objective(task_class: type, objective: type) -> None:
     Raises:
         ValueError: the task's own record has another objective.
     """
-    own = _RECORDS.get(task_class)
-    if own is not None and own.objective not in ("", objective):
-        raise ValueError(f"{task_class.__name__} already has the objective {_name_of(own.objective)}")
-    record = own or replace(record_of(task_class) or TaskRecord(), recognises=None)
+    existing = _RECORDS.get(task_class)
+    if existing is not None and existing.objective not in ("", objective):
+        raise ValueError(f"{task_class.__name__} already has the objective {_name_of(existing.objective)}")
+    record = existing or replace(record_of(task_class) or TaskRecord(), recognises=None)
     _RECORDS[task_class] = replace(record, objective=objective)
 
 

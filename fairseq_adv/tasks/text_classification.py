@@ -128,7 +128,7 @@ class TextClassificationTask(SentencePredictionTask):
         return dataset
 
     def _tell_of_long(self, split: str, dataset: NestedDictionaryDataset) -> None:
-        """Of a pair that fairseq cuts at its end only the first text may be left."""
+        """Warns, since of a pair that fairseq cuts at its end only the first text may be left."""
         cut = dataset.defn["net_input.src_tokens"].dataset
         if type(cut) is not TruncateDataset:  # the others are not cut, or anew in each epoch
             return
@@ -165,8 +165,8 @@ def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path
     options.fill({"--shorten-method": "truncate"})
     names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
     splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
-    found = {"--valid-subset": ",".join(splits)} if splits else no_validation(options)
-    options.fill(found, unless=("--valid-subset",))
+    validation = {"--valid-subset": ",".join(splits)} if splits else no_validation(options)
+    options.fill(validation, unless=("--valid-subset",))
     if classes is None:
         options.fill({"--regression-target": ""})
         metric = "pearson" if is_ours else ""

@@ -91,7 +91,7 @@ def load(
     return TextModel(members)
 
 
-def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) -> Predictor:
+def predictor_for_rows(path: Path, cfg: Any, data: str | None, inference: InferenceConfig) -> Predictor:
     """The predictor of a checkpoint, for rows of a file or a program; its training data isn't needed.
 
     ``cfg``, the checkpoint's configuration, is changed; ``data``: the folder it was trained on, if it moved.
@@ -101,8 +101,8 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceCon
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
     if record.words is None:
-        return _tokenizer_task_predictor(path, cfg, how, record)
-    tokenizer = saved_tokenizer(path, str(cfg.task.data or ""), how.tokenizer_dir)
+        return _tokenizer_task_predictor(path, cfg, inference, record)
+    tokenizer = saved_tokenizer(path, str(cfg.task.data or ""), inference.tokenizer_dir)
     with reported_as_data_error(path):
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
         options = merge_with_parent(TASK_DATACLASS_REGISTRY[name](), cfg.task)
@@ -117,7 +117,7 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceCon
 
 
 def predictor_for_split(
-    path: Path, cfg: Any, task: PredictionTask, data: Path, how: InferenceConfig
+    path: Path, cfg: Any, task: PredictionTask, data: Path, inference: InferenceConfig
 ) -> Predictor:
     """The predictor of a checkpoint, with its task set up for the splits of a data folder.
 
@@ -132,7 +132,7 @@ def predictor_for_split(
     }  # fmt: skip
     overwrite_args_by_name(cfg, overrides)
     if record.words is None:
-        return _tokenizer_task_predictor(path, cfg, how, record)
+        return _tokenizer_task_predictor(path, cfg, inference, record)
     check_prepared(data, bool(getattr(cfg.task, "regression_target", False)), task)
     check_same_words(path, trained_on, data)
     with reported_as_data_error(path):
@@ -142,11 +142,13 @@ def predictor_for_split(
 
 
 def _tokenizer_task_predictor(
-    path: Path, cfg: Any, how: InferenceConfig, record: task_record.TaskRecord
+    path: Path, cfg: Any, inference: InferenceConfig, record: task_record.TaskRecord
 ) -> Predictor:
     """The predictor of a checkpoint whose task reads text with the encoder's own tokenizer."""
     options = cfg.task
-    folder = saved_tokenizer_folder(path, str(options.data or ""), how.tokenizer_dir, options.tokenizer_dir)
+    folder = saved_tokenizer_folder(
+        path, str(options.data or ""), inference.tokenizer_dir, options.tokenizer_dir
+    )
     overwrite_args_by_name(cfg, {"tokenizer_dir": str(folder)})
     with reported_as_data_error(path):
         task = tasks.setup_task(cfg.task)

@@ -19,9 +19,7 @@ from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import PlacedRow, text_cell
-from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
-from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.trained import Trained
 from fairseq_adv.objectives.base import Sample
 
@@ -65,13 +63,13 @@ def only_a_path(file: InputFile, takes: str, *read: str) -> None:
 
 def read_columns(rows: Iterable[PlacedRow], names: Sequence[str]) -> dict[str, list[str]]:
     """Columns of a table by name, as text whatever they have; "" for ``null``."""
-    found: dict[str, list[str]] = {name: [] for name in names}
+    columns: dict[str, list[str]] = {name: [] for name in names}
     for where, row in rows:
-        for name, cells in found.items():
+        for name, cells in columns.items():
             value = row.get(name, "")
             is_text = not isinstance(value, (bool, int, float)) and value is not None
             cells.append(text_cell(row, name, where) if is_text else "" if value is None else str(value))
-    return found
+    return columns
 
 
 class Predictor(Protocol):
@@ -107,35 +105,6 @@ class Examples(Protocol):
 
     def decode(self, trained: Trained, progress: bool) -> Any:
         """Runs the model: its scores for each row, to be joined with those of others, or :class:`Answers`."""
-
-
-class Answers(Protocol):
-    """The answers to all rows.
-
-    Attributes:
-        rows: their number.
-        ending: of the file that has them.
-        notes: messages for the user.
-    """
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def ending(self) -> str: ...
-    @property
-    def notes(self) -> list[str]: ...
-
-    def predictions(self) -> list[Prediction]:
-        """For a program."""
-
-    def files(self, file: Path) -> dict[Path, str]:
-        """The contents of ``file``, and of further files next to it."""
-
-    def measured(self, task: str) -> dict[str, float]:
-        """Scores x 100 as a value of ``--task`` defines them, if right answers are known."""
-
-    def report(self) -> Report | None:
-        """The scores of each class or type, if there are some and right answers are known."""
 
 
 def predictions_at_tokens(trained: Trained, dataset: Any, progress: bool) -> Iterator[tuple[Sample, Tensor]]:
