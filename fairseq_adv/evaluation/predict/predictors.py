@@ -3,8 +3,8 @@
 A row of input is what :meth:`Predictor.read` finds in a file, or :meth:`Predictor.rows` in a program: a text
 or a pair of texts, a question with choices, the words of a sentence, a question about a context. All rows go
 the same way: they become a data set of the model's own task, its mini-batches are predicted
-(:meth:`fairseq_adv.evaluation.trained.Trained.predictions`), and the predictions become :class:`Answers`. A
-split of prepared data begins with the data set.
+(:meth:`fairseq_adv.evaluation.trained.Trained.predictions`), and the predictions become
+:class:`~fairseq_adv.evaluation.predict.decisions.Answers`. A split of prepared data begins with the data set.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Examples(Protocol):
     """Rows in the form of the task's data set."""
 
     def decode(self, trained: Trained, progress: bool) -> Any:
-        """Runs the model: its scores for each row, to be joined with those of others, or :class:`Answers`."""
+        """Runs the model. Returns its scores for each row, to be joined with those of others, or
+        :class:`~fairseq_adv.evaluation.predict.decisions.Answers`."""
 
 
 def predictions_at_tokens(trained: Trained, dataset: Any, progress: bool) -> Iterator[tuple[Sample, Tensor]]:
