@@ -17,9 +17,7 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -40,7 +38,7 @@ from fairseq_adv.hub.classifier_folder import checkpoint_of
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation.passes import use_differentiable_layers
-from fairseq_adv.tasks.task_record import record_of
+from fairseq_adv.tasks.task_record import record_named, record_of
 from fairseq_adv_compat import checkpoints
 
 # Most tokens per mini-batch, if neither rows nor tokens are given. On a CPU smaller batches stay in the
@@ -231,7 +229,8 @@ def take_class_names(cfg: Any) -> list[str]:
 
     They are taken out of its configuration ``cfg``, so that the task has the order of its data.
     """
-    if not issubclass(TASK_REGISTRY.get(cfg.task._name, FairseqTask), SentencePredictionTask):
+    record = record_named(cfg.task._name)
+    if record is None or not record.words:
         return []
     names = known_labels(cfg)
     if "class_names" in cfg.task:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
 
 from fairseq_adv.data.errors import DataError
@@ -44,6 +43,7 @@ from fairseq_adv.evaluation.entity_report import EntityReport
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.multi_label import least_logits
 from fairseq_adv.objectives.tags import Tags
+from fairseq_adv.tasks.task_record import record_of
 
 logger = logging.getLogger(__name__)
 
@@ -222,8 +222,8 @@ def _outputs(model: nn.Module) -> Iterator[list[Any]]:
 
 def _classes(trained: Trained) -> list[str]:
     """The names of the classes of texts, or their numbers; empty for other models."""
-    cfg = trained.cfg.task
-    if not isinstance(trained.task, SentencePredictionTask) or cfg.regression_target:
+    cfg, record = trained.cfg.task, record_of(type(trained.task))
+    if record is None or not record.words or cfg.regression_target:
         return []
     names = known_labels(trained.cfg)
     return names if len(names) == cfg.num_classes else [str(number) for number in range(cfg.num_classes)]

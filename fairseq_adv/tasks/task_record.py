@@ -67,8 +67,8 @@ class TaskRecord:
         hint: what to pass instead of a folder that no task recognises; "": this task can't tell.
         takes_several: whether it reads several data folders together.
         draws_rows: whether rows are made while training, so that a GPU needs several processes for them.
-        words: where a data folder has prepared words and their dictionary, ``input0`` or "" for the folder
-            itself; ``None``: the task tokenises text.
+        words: where a data folder has prepared words and their dictionary: ``input0``, with the classes or
+            numbers in ``label`` beside it, or "", the folder itself; ``None``: the task tokenises text.
         check_split: raises DataError for a split that can't be scored, from the task's options and the
             split's name; ``None``: the task does so itself when it loads one.
         fill: fills in options of ``fairseq-adv train`` from the data folders and the encoder's folder. The
