@@ -245,7 +245,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "a head that reads the mean of the tokens sees the first one alone"),
     # attacks on words
     ("fairseq_adv/evaluation/word_attacks/search.py",
-     "found[0].score <= now.score", "found[0].score < now.score",
+     "scored[0].score <= now.score", "scored[0].score < now.score",
      "tests/evaluation/word_attacks/test_references.py::test_deepwordbug_changes_the_words_that_textattack_does",
      "a word is changed although that changes nothing"),
     ("fairseq_adv/evaluation/word_attacks/search.py",

@@ -51,7 +51,7 @@ from typing import TYPE_CHECKING, TextIO
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationSet
 from fairseq_adv.data.errors import DataError, no_file
-from fairseq_adv.evaluation.predict.benchmarks import PREDICTION_TASKS
+from fairseq_adv.evaluation.predict.benchmarks import BENCHMARKS
 
 from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
 from .shared_options import (
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.class_report import Report
 
 _TASKS = (
-    f"a benchmark: {', '.join(one.name for one in PREDICTION_TASKS)} (AX: with an MNLI model); with --input: "
+    f"a benchmark: {', '.join(BENCHMARKS)} (AX: with an MNLI model); with --input: "
     f"{', '.join(one.name for one in EVALUATION_SETS)}. Leave it out for your own data"
 )
 _INPUT = (
@@ -151,8 +151,8 @@ def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
     rows = chosen.read(args.input, split)  # before torch is imported, which takes seconds
 
     from fairseq_adv.data.io import atomic_write
-    from fairseq_adv.evaluation.predict.evaluation_sets import answer_set
     from fairseq_adv.evaluation.predict.loading import load
+    from fairseq_adv.evaluation.predict.set_scores import answer_set
 
     model = load(args.checkpoints, data=args.data, how=inference_config(args, args.batch_size))
     answers, scores = answer_set(model, chosen, rows, names)
@@ -216,8 +216,8 @@ def _check(args: argparse.Namespace) -> None:
         args.checkpoints = [*map(Path, words_after_labels(args, len(behind)))]
     if args.label_separator is not None and len(args.label or []) != 1:
         raise DataError("--label-separator: pass one --label, whose cells it separates")
-    if args.task is not None:
-        names = [task.name for task in PREDICTION_TASKS] + [one.name for one in EVALUATION_SETS]
+    if args.task is not None and not args.user_dir:  # whose tasks may have benchmarks of their own
+        names = [*BENCHMARKS, *(one.name for one in EVALUATION_SETS)]
         check_name(args.task, names, f"--task {args.task}: no such task. Choose one of")
     chosen = _evaluation_set(args.task)
     if chosen is not None and not args.stdin:

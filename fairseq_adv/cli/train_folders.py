@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import sha256_of, whole
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.workspace import read_manifest
+
+if TYPE_CHECKING:
+    from fairseq_adv.tasks.task_record import TaskRecord
 
 _SIZES = (
     "--arch", "--encoder-layers", "--encoder-embed-dim", "--encoder-ffn-embed-dim",
@@ -35,15 +38,15 @@ def detect_task(folder: Path) -> str:
         raise DataError(f"{folder}: no such folder. Pass the data folder as the first argument")
     for name in _tasks_for([folder]):
         return name
-    if shards := sorted(folder.glob("shard[0-9]*/train.idx"), key=lambda path: (len(str(path)), path)):
-        raise DataError(f"{folder}: shards of a corpus. Pass {':'.join(str(path.parent) for path in shards)}")
-    there = sorted(path.name for path in folder.iterdir())
+    records = _records().values()
+    if hint := next(filter(None, (record.hint(folder) for record in records if record.hint)), ""):
+        raise DataError(f"{folder}: {hint}")
+    looked_for = dict.fromkeys(record.looks_for for record in records if record.looks_for)
+    names = sorted(path.name for path in folder.iterdir())
     raise DataError(
-        f"{folder}: no training data recognised. Looked for input0/ and label/ (from fairseq-adv prepare), "
-        "train.idx (from fairseq-adv corpus), questions with choices (train.jsonl, SWAG's train.csv, RACE's "
-        "folder train), any .json in SQuAD's layout, and words with tags in columns (train.tsv, .txt, "
-        f".conll, .iob, .bio, eng.train). It has {', '.join(there[:8]) or 'no files'}"
-        f"{', …' * (len(there) > 8)}. Prepare it with fairseq-adv prepare, or pass --task"
+        f"{folder}: no training data recognised. Looked for {'; '.join(looked_for)}. It has "
+        f"{', '.join(names[:8]) or 'no files'}{', …' * (len(names) > 8)}. Prepare it with fairseq-adv "
+        "prepare, or pass --task"
     )
 
 
@@ -53,10 +56,14 @@ def task_of(folders: Sequence[Path]) -> str:
     return first if len(folders) == 1 else next(_tasks_for(folders), first)
 
 
-def _tasks_for(folders: Sequence[Path]) -> Iterator[str]:
+def _records() -> Mapping[str, TaskRecord]:
     from fairseq_adv.tasks.task_record import described_tasks  # here, because --help doesn't need torch
 
-    for name, record in described_tasks().items():
+    return described_tasks()
+
+
+def _tasks_for(folders: Sequence[Path]) -> Iterator[str]:
+    for name, record in _records().items():
         if record.recognises is not None and all(map(record.recognises, folders)):
             yield name
 
@@ -81,8 +88,8 @@ def model_args(encoder: Path) -> list[str]:
     for word in rest:
         value = next(rest, "") if word in _SIZES else word
         if word not in (*_SIZES, *_FLAGS) or (word in _SIZES and not _VALUE.fullmatch(value)):
-            told = f"{word!r:.60} {value!r:.60}" if word in _SIZES else f"{word!r:.60}"
-            raise DataError(f"{path}: {told} is not an encoder's size. Convert the encoder again")
+            shown = f"{word!r:.60} {value!r:.60}" if word in _SIZES else f"{word!r:.60}"
+            raise DataError(f"{path}: {shown} is not an encoder's size. Convert the encoder again")
     return words
 
 

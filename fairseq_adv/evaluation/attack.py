@@ -124,12 +124,12 @@ def attack_checkpoint(
     trained = load(path, data, [split], cpu, precision)
     samples = trained.batches(split, batch_size, batches, f"attacking {split}")
     with trained.fast_products():
-        found = attack(trained.model, trained.objective, samples, how, trained.autocast)
-    if not found.examples:
+        result = attack(trained.model, trained.objective, samples, how, trained.autocast)
+    if not result.examples:
         raise DataError(
             f"{trained.task.cfg.data}: the split {split!r} has no labels, so there is nothing to attack"
         )
-    return found.means()
+    return result.means()
 
 
 def margin(objective: Objective, predictions: Tensor, sample: Sample) -> Tensor:

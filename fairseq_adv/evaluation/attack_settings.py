@@ -118,9 +118,9 @@ class Variants:
 
     def as_json(self) -> dict[str, Any]:
         """The settings as JSON values."""
-        found = asdict(self)
-        del found["max_changed_share" if self.attack == "appended" else "max_appended"]
-        return found
+        values = asdict(self)
+        del values["max_changed_share" if self.attack == "appended" else "max_appended"]
+        return values
 
 
 ATTACKS = {
@@ -182,15 +182,15 @@ class Gate:
         Args:
             summaries: see :func:`fairseq_adv.evaluation.word_attacks.report.summary`.
         """
-        found = []
+        missed = []
         for one in summaries:
             accuracy = one["aua"] / 100
             flipped = None if one["suc"] is None else one["suc"] / 100
             if self.min_accuracy is not None and accuracy < self.min_accuracy:
-                found.append({"attack": one["attack"], "limit": "min_accuracy", "value": accuracy})
+                missed.append({"attack": one["attack"], "limit": "min_accuracy", "value": accuracy})
             if self.max_flip_rate is not None and (flipped is None or flipped > self.max_flip_rate):
-                found.append({"attack": one["attack"], "limit": "max_flip_rate", "value": flipped})
-        return found
+                missed.append({"attack": one["attack"], "limit": "max_flip_rate", "value": flipped})
+        return missed
 
     def as_json(self, summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The limits and what is missed; empty if there are no limits."""
@@ -201,7 +201,7 @@ class Gate:
 
     def lines(self, summaries: Sequence[Mapping[str, Any]]) -> list[str]:
         """The same for a reader."""
-        told = []
+        lines = []
         missed = {(one["limit"], one["attack"]): one["value"] for one in self.misses(summaries)}
         for name, words in (
             ("min_accuracy", "accuracy under attack of at least"), ("max_flip_rate", "flip rate of at most")
@@ -211,9 +211,9 @@ class Gate:
                 continue
             below = [
                 f"{attack} ({'no answer was right' if value is None else f'{100 * value:.1f} %'})"
-                for (of, attack), value in missed.items()
-                if of == name
+                for (missed_limit, attack), value in missed.items()
+                if missed_limit == name
             ]
             verdict = f"missed under {', '.join(below)}" if below else "kept"
-            told.append(f"gate: {words} {100 * limit:g} %: {verdict}")
-        return told
+            lines.append(f"gate: {words} {100 * limit:g} %: {verdict}")
+        return lines

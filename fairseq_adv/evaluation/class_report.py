@@ -25,10 +25,10 @@ class Report(Protocol):
     """Scores of each class, or of each type of entities."""
 
     def values(self) -> dict[str, Any]:
-        """For a program."""
+        """Returns the scores for a program."""
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Returns the lines of a table for a terminal."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class ClassReport:
     ece: float
 
     def values(self) -> dict[str, Any]:
-        """For a program: ``classes``, each with its scores and ``support``, ``confusion`` and ``ece``."""
+        """Returns ``classes``, each with its scores and ``support``, ``confusion`` and ``ece``."""
         support = self.confusion.sum(axis=1).tolist()
         classes = {
             name: {**dict(zip(COLUMNS, row)), "support": rows}
@@ -61,7 +61,7 @@ class ClassReport:
         return {"classes": classes, **means, "confusion": self.confusion.tolist(), "ece": self.ece}
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Returns the lines of a table for a terminal."""
         names = [shown_name(name) for name in self.names]
         width = max(len("weighted avg"), *map(len, names))
         support = self.confusion.sum(axis=1).tolist()
@@ -87,8 +87,8 @@ class ClassReport:
             return ["confusion matrix (line: right class, column: answer):", head, *rows]
         wrong = self.confusion - np.diag(self.confusion.diagonal())
         most = [divmod(int(k), len(names)) for k in np.argsort(-wrong, axis=None, kind="stable")[:_LARGEST]]
-        found = [f"  {names[k]}, answered {names[j]}: {wrong[k, j]}" for k, j in most if wrong[k, j]]
-        return ["the most frequent confusions (all of them: --json):", *found]
+        frequent = [f"  {names[k]}, answered {names[j]}: {wrong[k, j]}" for k, j in most if wrong[k, j]]
+        return ["the most frequent confusions (all of them: --json):", *frequent]
 
 
 def class_report(
@@ -104,12 +104,12 @@ def class_report(
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-    def scores(**how: Any) -> list[Any]:
-        found = precision_recall_fscore_support(right, answers, zero_division=0, **how)
-        return (100 * np.stack(found[:3], axis=-1)).tolist()  # type: ignore[no-any-return]
+    def scores(**options: Any) -> list[Any]:
+        columns = precision_recall_fscore_support(right, answers, zero_division=0, **options)
+        return (100 * np.stack(columns[:3], axis=-1)).tolist()  # type: ignore[no-any-return]
 
     every = np.arange(len(names))
-    means: dict[str, Any] = {f"{kind} avg": scores(average=kind) for kind in ("macro", "weighted")}
+    means: dict[str, Any] = {f"{average} avg": scores(average=average) for average in ("macro", "weighted")}
     ece = expected_calibration_error(probabilities, np.asarray(right))
     return ClassReport(
         names, scores(labels=every), means, confusion_matrix(right, answers, labels=every), ece
@@ -145,8 +145,8 @@ def expected_calibration_error(probabilities: npt.NDArray[Any], right: npt.NDArr
 
 def softmax(logits: npt.NDArray[Any], temperature: float = 1.0) -> npt.NDArray[np.float64]:
     """(n, C) fp64 probabilities of logits, or log-probabilities, divided by the temperature; 0 for -inf."""
-    found: npt.NDArray[np.float64] = special.softmax(logits.astype(np.float64) / temperature, axis=1)
-    return found
+    shares: npt.NDArray[np.float64] = special.softmax(logits.astype(np.float64) / temperature, axis=1)
+    return shares
 
 
 def fit_temperature(logits: npt.NDArray[Any], right: npt.NDArray[Any]) -> float:
@@ -191,7 +191,7 @@ class LabelReport:
     thresholds: Mapping[str, float]
 
     def values(self) -> dict[str, Any]:
-        """For a program: ``labels``, each with its scores, ``support`` and ``threshold``."""
+        """Returns ``labels``, each with its scores, ``support`` and ``threshold``."""
         labels = {
             name: {**dict(zip(COLUMNS, row)), "support": n, "threshold": self.thresholds.get(name, 0.5)}
             for name, row, n in zip(self.names, self.scores, self.support)
@@ -199,13 +199,13 @@ class LabelReport:
         return {"labels": labels, **{name: dict(zip(COLUMNS, row)) for name, row in self.means.items()}}
 
     def lines(self) -> list[str]:
-        """For a terminal."""
+        """Returns the lines of a table for a terminal."""
         names = [shown_name(name) for name in self.names]
         rows = [*zip(names, self.scores, self.support)]
         rows += [(name, row, sum(self.support)) for name, row in self.means.items()]
         lines = score_table(rows, "rows", max(len("micro avg"), *map(len, names)))
-        own = ", ".join(f"{shown_name(name)} {share:.3f}" for name, share in self.thresholds.items())
-        return [*lines, *(["", f"at the thresholds {own}; other scores are at 0.5"] if own else [])]
+        shown = ", ".join(f"{shown_name(name)} {share:.3f}" for name, share in self.thresholds.items())
+        return [*lines, *(["", f"at the thresholds {shown}; other scores are at 0.5"] if shown else [])]
 
 
 def label_report(
@@ -222,20 +222,20 @@ def label_report(
     from sklearn.metrics import precision_recall_fscore_support
 
     def scores(average: str | None) -> list[Any]:
-        found = precision_recall_fscore_support(
+        columns = precision_recall_fscore_support(
             right.astype(bool), answers.astype(bool), average=average, zero_division=0
         )
-        return (100 * np.stack(found[:3], axis=-1)).tolist()  # type: ignore[no-any-return]
+        return (100 * np.stack(columns[:3], axis=-1)).tolist()  # type: ignore[no-any-return]
 
-    means = {f"{kind} avg": scores(kind) for kind in ("micro", "macro")}
+    means = {f"{average} avg": scores(average) for average in ("micro", "macro")}
     return LabelReport(names, scores(None), means, right.sum(axis=0).astype(int).tolist(), thresholds)
 
 
 def fit_thresholds(
     names: Sequence[str], logits: npt.NDArray[Any], right: npt.NDArray[Any]
 ) -> dict[str, float]:
-    """For each label the threshold with the best F1 on these rows, halfway between two probabilities; .5 for
-    a label that no row has.
+    """Finds for each label the threshold with the best F1 on these rows, halfway between two probabilities;
+    .5 for a label that no row has.
 
     Args:
         names: (C,) of the labels.
@@ -251,8 +251,8 @@ def _threshold(shares: npt.NDArray[np.float64], right: npt.NDArray[np.bool_]) ->
         return 0.5
     from sklearn.metrics import precision_recall_curve
 
-    precision, recall, found = precision_recall_curve(right, shares)
+    precision, recall, thresholds = precision_recall_curve(right, shares)
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
-    best = float(found[int(f1[:-1].argmax())])
+    best = float(thresholds[int(f1[:-1].argmax())])
     middle = (best + float(shares[shares < best].max(initial=0.0))) / 2
     return float(np.clip(middle, 1e-6, 1 - 1e-6))

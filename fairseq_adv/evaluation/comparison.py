@@ -35,12 +35,12 @@ def _mean(group: Sequence[Summary]) -> Summary:
     name = _SEED.sub("", common) or ", ".join(names)
     updates = sorted({row.updates or 0 for row in group})
     # One may be unfinished, or have stopped early.
-    told = "" if len(updates) == 1 else f", {updates[0]} to {updates[-1]} updates"
+    shown = "" if len(updates) == 1 else f", {updates[0]} to {updates[-1]} updates"
     score, loss = _interval([row.score for row in group]), _interval([row.loss for row in group])
     pairs = zip(*(row.attacked for row in group))
     attacked = [[_interval([pair[k] for pair in row]) for k in (0, 1)] for row in pairs]
     return replace(
-        group[0], name=f"{name} ({len(group)} seeds{told})", updates=None if told else group[0].updates,
+        group[0], name=f"{name} ({len(group)} seeds{shown})", updates=None if shown else group[0].updates,
         score=score[0], loss=loss[0], epoch=math.nan,
         seconds_per_update=_interval([row.seconds_per_update for row in group])[0],
         attacked=[(one[0], other[0]) for one, other in attacked],
@@ -77,7 +77,7 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
         "bit is 0.693 nats."
     ]
     if attacks:
-        how = attacks[0]
+        first = attacks[0]
         head[6:6] = [f"{what}@{one.epsilon:g}" for one in attacks for what in ("loss", "acc")]
         for cells, row in zip(body, rows):
             shown = [
@@ -86,8 +86,8 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
             ]
             cells[6:6] = [cell for pair in shown for cell in pair]
         notes = [
-            f"Losses in nats, of the best checkpoint; @{how.epsilon:g}: under attack, after {how.steps} "
-            f"ascent steps within {how.radius}."
+            f"Losses in nats, of the best checkpoint; @{first.epsilon:g}: under attack, after {first.steps} "
+            f"ascent steps within {first.radius}."
         ]
     if any(row.halves for row in rows):
         notes.append("±: half the width of the mean's 95 % interval over the seeds, by Student's t.")

@@ -41,25 +41,26 @@ class EntityReport:
     def scores(self) -> dict[str, float]:
         """``precision``, ``recall`` and ``f1``, micro-averages; the number of entities, ``total``; and
         ``accuracy``."""
-        overall = [sum(of) for of in zip((0, 0, 0), *self.counts.values())]
+        overall = [sum(counts) for counts in zip((0, 0, 0), *self.counts.values())]
         return {**dict(zip(COLUMNS, scores_of(*overall))), "total": overall[2], "accuracy": self.accuracy}
 
     def values(self) -> dict[str, Any]:
-        """For a program: ``entities``, each type with its scores and ``support``; if there are several types,
-        also the scores with the suffix ``_TYPE``."""
-        scores = {name: dict(zip(COLUMNS, scores_of(*of))) for name, of in self.counts.items()}
-        found: dict[str, Any] = {
-            "entities": {name: {**of, "support": self.counts[name][2]} for name, of in scores.items()}
+        """Returns ``entities``, each type with its scores and ``support``; if there are several types, also
+        the scores with the suffix ``_TYPE``."""
+        scores = {name: dict(zip(COLUMNS, scores_of(*counts))) for name, counts in self.counts.items()}
+        support = {name: counts[2] for name, counts in self.counts.items()}
+        values: dict[str, Any] = {
+            "entities": {name: {**columns, "support": support[name]} for name, columns in scores.items()}
         }
         if len(scores) > 1:
-            for name, of in scores.items():
-                found.update({f"{column}_{name}": value for column, value in of.items()})
-                found[f"total_{name}"] = self.counts[name][2]
-        return found
+            for name, columns in scores.items():
+                values.update({f"{column}_{name}": score for column, score in columns.items()})
+                values[f"total_{name}"] = support[name]
+        return values
 
     def lines(self) -> list[str]:
-        """For a terminal."""
-        rows = [(shown_name(name), scores_of(*of), of[2]) for name, of in self.counts.items()]
+        """Returns the lines of a table for a terminal."""
+        rows = [(shown_name(name), scores_of(*counts), counts[2]) for name, counts in self.counts.items()]
         return score_table(rows, "entities", max([len(name) for name, _, _ in rows], default=0))
 
 
@@ -73,12 +74,13 @@ def entity_report(
         predicted: the predicted tags, in any scheme, well-formed or not.
         strict: ignore predicted entities that begin with I-, or in BIOES are not written as it requires.
     """
-    sides = [_entities(tags, strict) for tags in (predicted, gold)]
-    both = sides[0] & sides[1]
-    counts = [Counter(kind for _, kind, *_ in side) for side in (both, *sides)]
+    entities = [_entities(tags, strict) for tags in (predicted, gold)]
+    correct = entities[0] & entities[1]
+    counters = [Counter(name for _, name, *_ in group) for group in (correct, *entities)]
+    names = sorted(set().union(*counters))
     pairs = [(iob2_of(one), other) for tags in zip(predicted, gold) for one, other in zip(*tags)]
     return EntityReport(
-        {kind: [of[kind] for of in counts] for kind in sorted({kind for of in counts for kind in of})},
+        {name: [counter[name] for counter in counters] for name in names},
         100.0 * sum(one == other for one, other in pairs) / len(pairs),
     )
 
@@ -91,8 +93,8 @@ def _entities(sentences: Sequence[Sequence[str]], strict: bool) -> set[tuple[int
     if not strict:
         return {(k, *one) for k, tags in enumerate(sentences) for one in get_entities(list(tags))}
     is_bioes = any(tag[0] in "ES" for tags in sentences for tag in tags)
-    found = Entities([list(tags) for tags in sentences], IOBES if is_bioes else IOB2).entities
-    return {(k, one.tag, one.start, one.end - 1) for k, ones in enumerate(found) for one in ones}
+    by_sentence = Entities([list(tags) for tags in sentences], IOBES if is_bioes else IOB2).entities
+    return {(k, one.tag, one.start, one.end - 1) for k, ones in enumerate(by_sentence) for one in ones}
 
 
 def score_columns(path: Path, strict: bool = False) -> EntityReport:

@@ -30,14 +30,14 @@ def span_report(
         threshold: of the official evaluation.
     """
     scores = scoring.scores_of(answers, golds)
-    found: dict[str, float] = {}
+    best_scores: dict[str, float] = {}
     impossible = {name: not right for name, right in golds.items()}
     if null_odds is not None:
         answered = {name: bool(answers.get(name)) for name in golds}
         for number, part in enumerate(("exact", "f1")):
             values = {name: score[number] for name, score in scores.items()}
             best = scoring.best_threshold(values, answered, impossible, null_odds)
-            found[f"best_{part}"], found[f"best_{part}_threshold"] = best
+            best_scores[f"best_{part}"], best_scores[f"best_{part}_threshold"] = best
         scores = scoring.with_threshold(scores, golds, null_odds, threshold)
     parts = {"": list(scores.values())}
     if any(impossible.values()):
@@ -47,10 +47,10 @@ def span_report(
         parts["adversarial_"] = scoring.worst_variants(scores)
         parts["original_"] = [score for name, score in scores.items() if "-" not in name]
     report: dict[str, float] = {}
-    for prefix, of in parts.items():
-        exact, f1 = scoring.mean(of)
-        report.update({f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(of)})
-    return {**report, **found}
+    for prefix, group in parts.items():
+        exact, f1 = scoring.mean(group)
+        report.update({f"{prefix}exact": exact, f"{prefix}f1": f1, f"{prefix}total": len(group)})
+    return {**report, **best_scores}
 
 
 def score_file(
@@ -81,9 +81,9 @@ def score_file(
     return span_report(answers, golds, odds, threshold), notes
 
 
-def _values(path: Path, kind: type, what: str) -> dict[str, Any]:
-    found = json_object(path)
-    for name, value in found.items():
-        if not (is_number(value) if kind is float else isinstance(value, kind)):
+def _values(path: Path, value_type: type, what: str) -> dict[str, Any]:
+    values = json_object(path)
+    for name, value in values.items():
+        if not (is_number(value) if value_type is float else isinstance(value, value_type)):
             raise DataError(f"{path}: {name}: must be {what}, not {value!r:.40}")
-    return found
+    return values

@@ -68,11 +68,11 @@ def find_runs(paths: Sequence[Path]) -> list[Path]:
     runs: list[Path] = []
     for path in paths:
         inside = [path] if _is_run(path) or not path.is_dir() else filter(_is_run, path.iterdir())
-        found = sorted(inside, key=lambda run: _natural(run.name))
-        if not path.is_dir() or not found:
+        folders = sorted(inside, key=lambda run: _natural(run.name))
+        if not path.is_dir() or not folders:
             why = "no run in it" if path.is_dir() else "no such folder"
             raise DataError(f"{path}: {why}. Pass the --save-dir of a training run, or a folder of them.")
-        runs += found
+        runs += folders
     return list(dict.fromkeys(runs))
 
 
@@ -106,9 +106,9 @@ def summarise(
     """
     run = read_metrics(folder)
     summary = _of_metrics(run, folder, metric)
-    for how in attacks:
+    for attack in attacks:
         means = attack_checkpoint(
-            str(folder / BEST), how, split=summary.split, batches=batches, precision=precision
+            str(folder / BEST), attack, split=summary.split, batches=batches, precision=precision
         )
         # A regression has no accuracy.
         summary.attacked.append((means["perturbed_loss"], means.get("perturbed_accuracy", math.nan)))
@@ -120,8 +120,8 @@ def _of_metrics(run: RunMetrics, folder: Path, metric: str | None) -> Summary:
     criterion = {name: str(value) for name, value in run.options.get("criterion", {}).items()}
     split = run.valid_splits[0]
     validated, epochs = run.of(split), run.of(EPOCH)
-    own = str(run.option("checkpoint", "best_checkpoint_metric", ""))
-    name = metric or _metric(own, {name for line in validated for name in line.values})
+    best_metric = str(run.option("checkpoint", "best_checkpoint_metric", ""))
+    name = metric or _metric(best_metric, {name for line in validated for name in line.values})
     summary = Summary(
         folder.resolve().name, criterion.get("_name", ""), sizes(criterion), run.updates,
         metric="" if name == "loss" else name,  # a loss has its own column, in nats
@@ -133,8 +133,8 @@ def _of_metrics(run: RunMetrics, folder: Path, metric: str | None) -> Summary:
         if name in best.values:
             summary.score = best.values[name] * unit(name) if summary.metric else math.nan
         elif metric:
-            there = ", ".join(sorted(best.scores))
-            logger.warning("%s: has no %s. It has %s", folder / METRICS, name, there)
+            names = ", ".join(sorted(best.scores))
+            logger.warning("%s: has no %s. It has %s", folder / METRICS, name, names)
     seconds = [1 / line.values["ups"] for line in epochs if line.values.get("ups")]
     if seconds:
         summary.seconds_per_update = statistics.fmean(seconds)
@@ -147,10 +147,10 @@ def _best(run: RunMetrics, validated: Sequence[MetricLine]) -> MetricLine:
     return next((one for one in reversed(validated) if one.update in saved[-1:]), validated[-1])
 
 
-def _metric(own: str, logged: set[str]) -> str:
-    """The run's own metric; else one that it logged; else "loss"."""
-    if own and own != "loss" and (own in logged or not logged):
-        return own
+def _metric(best_metric: str, logged: set[str]) -> str:
+    """Returns the run's own metric; else one that it logged; else "loss"."""
+    if best_metric and best_metric != "loss" and (best_metric in logged or not logged):
+        return best_metric
     return next((name for name in _SCORES if name in logged), "loss")
 
 
@@ -168,23 +168,23 @@ def sizes(criterion: Mapping[str, str]) -> str:
     Args:
         criterion: its options as text, with its name as ``_name``.
     """
-    found, own = [], _own_options(criterion)
+    parts, names = [], _own_options(criterion)
     for option, value in criterion.items():
-        if option not in own:
+        if option not in names:
             continue
         family, _, name = option.partition("_")
         label = (name if family in ("adv", "vat") else option).replace("_", "-")
         if value == "True":
-            found.append(label)
+            parts.append(label)
         elif _is_number(value) and not (name in ("start_update", "clean_weight") and float(value) == 0):
-            found.append(f"{label} {value}")
+            parts.append(f"{label} {value}")
     if criterion.get("flood_level", "None") not in ("None", "0", "0.0"):
-        found.append(f"flood-level {criterion['flood_level']}")
-    return ", ".join(found)
+        parts.append(f"flood-level {criterion['flood_level']}")
+    return ", ".join(parts)
 
 
 def _own_options(criterion: Mapping[str, str]) -> set[str]:
-    """Those of the method; by their prefixes, if it is of a module that is not imported here."""
+    """Returns the options of the method; those with its prefixes, if its module is not imported here."""
     name = criterion.get("_name", "")
     method = methods().get(name)
     if method is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import warnings
 from argparse import Namespace
@@ -18,10 +17,7 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
-from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.masked_lm import MaskedLMTask
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -32,7 +28,7 @@ from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.class_rows import order_classes, rows_for_data
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.temperature import read_thresholds
-from fairseq_adv.data.text.labelled_folder import check_labels, class_names, known_labels
+from fairseq_adv.data.text.labelled_folder import class_names, known_labels
 from fairseq_adv.data.text.long_texts import HEAD_AND_END
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
@@ -42,6 +38,7 @@ from fairseq_adv.hub.classifier_folder import checkpoint_of
 from fairseq_adv.objectives import Objective, build_objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.perturbation.passes import use_differentiable_layers
+from fairseq_adv.tasks.task_record import record_named, record_of
 from fairseq_adv_compat import checkpoints
 
 # Most tokens per mini-batch, if neither rows nor tokens are given. On a CPU smaller batches stay in the
@@ -65,18 +62,18 @@ class Trained:
     model: nn.Module  # in evaluation mode, on its device
     objective: Objective
     updates: int
-    how: InferenceConfig  # device, precision, and sizes of mini-batches
+    inference: InferenceConfig  # device, precision, and sizes of mini-batches
 
     def autocast(self) -> ContextManager[object]:
         """Forward passes in this context use the precision; weights stay in fp32."""
-        is_bf16, both = self.how.precision == "bf16", ExitStack()
+        is_bf16, both = self.inference.precision == "bf16", ExitStack()
         both.enter_context(self.fast_products())
-        both.enter_context(torch.autocast(self.how.device.type, torch.bfloat16, enabled=is_bf16))
+        both.enter_context(torch.autocast(self.inference.device.type, torch.bfloat16, enabled=is_bf16))
         return both
 
     def fast_products(self) -> ContextManager[object]:
-        """For backward passes as well, which autocast is not for."""
-        return fast_bf16_products(self.how.device, self.how.precision == "bf16")
+        """Makes a context for backward passes as well, which autocast is not for."""
+        return fast_bf16_products(self.inference.device, self.inference.precision == "bf16")
 
     @property
     def longest(self) -> Any:
@@ -110,7 +107,7 @@ class Trained:
             torch.no_grad(),
             tqdm(total=len(names), desc=self.path.name, unit="row", disable=not progress) as bar,
         ):
-            for batch in batches_by_length(dataset, names, self.how):
+            for batch in batches_by_length(dataset, names, self.inference):
                 sample = dataset.collater([dataset[int(i)] for i in batch])
                 try:
                     sample = self._on_device(sample)
@@ -123,20 +120,20 @@ class Trained:
 
     def not_finite(self, row: str = "") -> DataError:
         """The error for a model whose scores are not finite."""
-        why = "Run without --fp16." if self.how.fp16 else "Did the training diverge?"
+        why = "Run without --fp16." if self.inference.fp16 else "Did the training diverge?"
         return DataError(f"{self.path}: {row}the model's scores are not finite. {why}")
 
     def _on_device(self, sample: Sample) -> Sample:
-        on_gpu = self.how.device.type == "cuda"
-        moved: Sample = utils.move_to_cuda(sample, self.how.device) if on_gpu else sample
+        on_gpu = self.inference.device.type == "cuda"
+        moved: Sample = utils.move_to_cuda(sample, self.inference.device) if on_gpu else sample
         return moved
 
 
-def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) -> list[Any]:
+def batches_by_length(dataset: Any, names: Sequence[str], inference: InferenceConfig) -> list[Any]:
     """Groups rows of similar length, longest first: if memory runs out, it does so at once."""
     tokens = np.array([dataset.num_tokens(i) for i in range(len(dataset))])
-    most, on_cpu = how.max_tokens, how.device.type == "cpu"
-    if not (most or how.batch_size):
+    most, on_cpu = inference.max_tokens, inference.device.type == "cpu"
+    if not (most or inference.batch_size):
         most = max(MAX_TOKENS_OF_CPU, int(tokens.max())) if on_cpu else MAX_TOKENS
     if most and tokens.max() > most:
         whole = " with all its choices" if isinstance(dataset, RankingDataset) else ""
@@ -145,7 +142,7 @@ def batches_by_length(dataset: Any, names: Sequence[str], how: InferenceConfig) 
             f"{most}. Pass {tokens.max()} or more."
         )
     order = np.argsort([dataset.size(i) for i in range(len(dataset))], kind="stable")[::-1]
-    return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=how.batch_size))
+    return list(dataset.batch_by_size(order, max_tokens=most, max_sentences=inference.batch_size))
 
 
 def read_checkpoint(path: Path) -> dict[str, Any]:
@@ -163,8 +160,8 @@ def read_checkpoint(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = checkpoint_utils.load_checkpoint_to_cpu(str(path))
         checkpoints.check_to_build(state, path)
         for name in ("task", "criterion", "model", "dataset"):
-            there = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
-            if not there or not state["model"]:
+            is_complete = name in state["cfg"] and isinstance(state["cfg"][name], (DictConfig, Namespace))
+            if not is_complete or not state["model"]:
                 raise KeyError(name)
     # fairseq would use the "args" of an old checkpoint instead of the cfg, which callers change.
     state["args"] = None
@@ -194,7 +191,7 @@ def reported_as_data_error(path: Path, problem: str = "") -> Iterator[None]:
 
 
 def load_model(
-    path: Path, state: dict[str, Any], task: FairseqTask | None, how: InferenceConfig,
+    path: Path, state: dict[str, Any], task: FairseqTask | None, inference: InferenceConfig,
     names: Sequence[str] = (),
 ) -> Trained:  # fmt: skip
     """Builds the model in a checkpoint, and its objective.
@@ -215,15 +212,16 @@ def load_model(
             task.cfg.long_texts = HEAD_AND_END
         objective = build_objective(objective_options(cfg), task)
         objective.check_model(model)
-    if names and isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:
+    if names and not task.cfg.regression_target:
         file, classes = Path(task.cfg.data) / "label" / "dict.txt", class_names(task.label_dictionary)
         rows = rows_for_data(path, names, file, classes)
         order_classes(model, task.cfg.classification_head_name, rows)
     model.eval()
-    if how.precision == "bf16":  # fairseq's fused inference layers, of encoders with relu, don't autocast
+    if inference.precision == "bf16":
+        # fairseq's fused inference layers, of encoders with relu, don't autocast.
         use_differentiable_layers(model)
-    model = (model.half() if how.fp16 else model).to(how.device)
-    return Trained(path, cfg, task, model, objective, _updates(state), how)
+    model = (model.half() if inference.fp16 else model).to(inference.device)
+    return Trained(path, cfg, task, model, objective, _updates(state), inference)
 
 
 def take_class_names(cfg: Any) -> list[str]:
@@ -231,7 +229,8 @@ def take_class_names(cfg: Any) -> list[str]:
 
     They are taken out of its configuration ``cfg``, so that the task has the order of its data.
     """
-    if not issubclass(TASK_REGISTRY.get(cfg.task._name, FairseqTask), SentencePredictionTask):
+    record = record_named(cfg.task._name)
+    if record is None or not record.words:
         return []
     names = known_labels(cfg)
     if "class_names" in cfg.task:
@@ -248,7 +247,7 @@ def load(
     path: str, data: str | None, splits: Sequence[str], cpu: bool = False, precision: str = "fp32"
 ) -> Trained:
     """Opens a checkpoint with splits of its data, to measure it."""
-    how = InferenceConfig(cpu=cpu, precision=precision)
+    inference = InferenceConfig(cpu=cpu, precision=precision)
     state = read_checkpoint(Path(path))
     trained_on = str(getattr(state["cfg"].task, "data", "") or "")
     if data is None and trained_on == "." and not _updates(state):
@@ -268,16 +267,19 @@ def load(
     if tokenizer.is_dir() and "tokenizer_dir" in state["cfg"].task:
         changed["tokenizer_dir"] = str(tokenizer)
     overwrite_args_by_name(state["cfg"], changed)
-    trained = load_model(Path(path), state, None, how, names)
-    if isinstance(trained.task, SentencePredictionTask):
-        check_same_words(Path(path), trained_on, Path(trained.task.cfg.data))
-    elif isinstance(trained.task, MaskedLMTask):
-        shards = trained.task.cfg.data.split(":")
-        check_same_words(Path(path), trained_on.split(":")[0], Path(shards[0]), "")
+    trained = load_model(Path(path), state, None, inference, names)
+    record = record_of(type(trained.task))
+    assert record is not None  # it names the objective
+    if record.words is not None:
+        before, now = trained_on, trained.task.cfg.data
+        if record.takes_several:
+            before, now = before.split(":")[0], now.split(":")[0]
+        check_same_words(Path(path), before, Path(now), record.words)
     if thresholds := read_thresholds(trained.path):
         trained.objective.set_thresholds(thresholds)
     for split in splits:
-        _check_split(trained.task, trained.cfg.task.data, split)
+        if record.check_split is not None:
+            record.check_split(trained.task.cfg, split)
         trained.task.load_dataset(split)
     return trained
 
@@ -286,20 +288,7 @@ def objective_options(cfg: Any) -> SimpleNamespace:
     """The objective's options in a checkpoint; options that a stock criterion lacks have their defaults."""
     saved = cfg.criterion
     names = {field.name: field.default for field in fields(ObjectiveConfig) if not field.name.startswith("_")}
-    found = {name: getattr(saved, name, None) for name in names}
-    options = {n: names[n] if value is None else value for n, value in found.items()}
+    given = {name: getattr(saved, name, None) for name in names}
+    options = {n: names[n] if value is None else value for n, value in given.items()}
     # Files that training would read are not a checkpoint's to name.
     return SimpleNamespace(**{**options, "finetune_from_model": None, "restore_file": "checkpoint_last.pt"})
-
-
-def _check_split(task: FairseqTask, data: str, split: str) -> None:
-    """Checks that the split exists. Only fairseq's own tasks need it: ours report what is missing."""
-    if isinstance(task, SentencePredictionTask):
-        folder, index = data, os.path.join("input0", f"{split}.idx")
-        check_labels(Path(data), [split], bool(task.cfg.regression_target))
-    elif isinstance(task, MaskedLMTask):
-        folder, index = utils.split_paths(data)[0], f"{split}.idx"
-    else:
-        return
-    if not os.path.isfile(os.path.join(folder, index)):
-        raise DataError(f"{folder}: no split {split!r} ({index}). Choose another data folder or split")

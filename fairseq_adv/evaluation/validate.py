@@ -15,7 +15,6 @@ import numpy.typing as npt
 import torch
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.logging import metrics
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import nn
 
 from fairseq_adv.data.errors import DataError
@@ -44,6 +43,7 @@ from fairseq_adv.evaluation.entity_report import EntityReport
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.multi_label import least_logits
 from fairseq_adv.objectives.tags import Tags
+from fairseq_adv.tasks.task_record import record_of
 
 logger = logging.getLogger(__name__)
 
@@ -152,11 +152,11 @@ def evaluate(
             f"{data or trained.cfg.task.data}: the split {split!r} has no labels, so there is nothing to "
             "score. For predictions, use fairseq-adv predict"
         )
-    with metrics.aggregate(new_root=True) as found:
+    with metrics.aggregate(new_root=True) as meters:
         trained.task.reduce_metrics(logs, criterion)
-    for meter in found.values():
+    for meter in meters.values():
         vars(meter).update(round=None)  # fairseq rounds losses in bits to three digits
-    scores = {name: float(value) for name, value in found.get_smoothed_values().items()}
+    scores = {name: float(value) for name, value in meters.get_smoothed_values().items()}
     scores.update({name: scores[name] * math.log(2) for name in IN_BITS if name in scores})
     scores = {"examples": examples, **{n: v for n, v in scores.items() if n not in ("wps", "wpb", "bsz")}}
     if not names:
@@ -165,9 +165,9 @@ def evaluate(
             entities = EntityReport(trained.objective.entities(logs), scores["accuracy"])
         empty = np.zeros((0, 0), np.float32), np.zeros(0, np.int64)
         return Validated(scores, [], *empty, entities=entities)
-    found, classes = torch.cat(logits).numpy(), torch.cat(right).numpy()
+    all_logits, classes = torch.cat(logits).numpy(), torch.cat(right).numpy()
     return Validated(
-        scores, names, found, classes, read_temperature(trained.path),
+        scores, names, all_logits, classes, read_temperature(trained.path),
         thresholds=read_thresholds(trained.path),
     )  # fmt: skip
 
@@ -212,18 +212,18 @@ def _check_finite(path: Path, validated: Validated) -> None:
 @contextmanager
 def _outputs(model: nn.Module) -> Iterator[list[Any]]:
     """What the model returns in the block, call by call."""
-    found: list[Any] = []
-    hook = model.register_forward_hook(lambda _, __, output: found.append(output))
+    outputs: list[Any] = []
+    hook = model.register_forward_hook(lambda _, __, output: outputs.append(output))
     try:
-        yield found
+        yield outputs
     finally:
         hook.remove()
 
 
 def _classes(trained: Trained) -> list[str]:
     """The names of the classes of texts, or their numbers; empty for other models."""
-    cfg = trained.cfg.task
-    if not isinstance(trained.task, SentencePredictionTask) or cfg.regression_target:
+    cfg, record = trained.cfg.task, record_of(type(trained.task))
+    if record is None or not record.words or cfg.regression_target:
         return []
     names = known_labels(trained.cfg)
     return names if len(names) == cfg.num_classes else [str(number) for number in range(cfg.num_classes)]

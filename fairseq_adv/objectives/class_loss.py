@@ -75,8 +75,8 @@ def read_weights(text: str, names: Sequence[str], count: Callable[[], Sequence[i
     """
     if text == BALANCED:
         counts = count()
-        there = sum(map(bool, counts))
-        return [sum(counts) / (there * number) if number else 1.0 for number in counts]
+        present = sum(map(bool, counts))
+        return [sum(counts) / (present * number) if number else 1.0 for number in counts]
     weights: dict[str, float] = {}
     part = ""
     for piece in text.split(","):
@@ -93,10 +93,10 @@ def read_weights(text: str, names: Sequence[str], count: Callable[[], Sequence[i
             f"--class-weights {text:.60}: {part.split('=')[0]!r:.40} is not NAME=W with the name of a class. "
             f"Pass {BALANCED}, or weights of some of {shown}"
         )
-    found = [weights.get(name, 1.0) for name in names]
-    if not any(found):
+    in_order = [weights.get(name, 1.0) for name in names]
+    if not any(in_order):
         raise DataError(f"--class-weights {text!r:.60}: all weights are 0. Pass one above 0")
-    return found
+    return in_order
 
 
 def _weight(name: str, text: str) -> float:

@@ -119,12 +119,12 @@ def label_scores(logits: NDArray[Any], targets: NDArray[Any], least: Any = 0.0) 
     from sklearn.metrics import average_precision_score, f1_score
 
     answers, right = logits >= least, targets.astype(bool)
-    found = {
-        f"{kind}_f1": 100.0 * float(f1_score(right, answers, average=kind, zero_division=0))
-        for kind in ("micro", "macro")
+    scores = {
+        f"{average}_f1": 100.0 * float(f1_score(right, answers, average=average, zero_division=0))
+        for average in ("micro", "macro")
     }
     each = [average_precision_score(right[:, k], logits[:, k]) for k in right.any(axis=0).nonzero()[0]]
-    return {**found, "map": 100.0 * float(np.mean(each)) if each else math.nan}
+    return {**scores, "map": 100.0 * float(np.mean(each)) if each else math.nan}
 
 
 def least_logits(names: list[str], thresholds: Mapping[str, float]) -> NDArray[np.float32]:

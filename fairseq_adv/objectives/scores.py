@@ -49,7 +49,7 @@ def log_accuracy(logs: Sequence[dict[str, Any]], part: str = "", priority: int =
 
 
 def accuracy(part: str, meters: MetersDict) -> float:
-    """Of the counts that :func:`log_accuracy` has logged."""
+    """Computes the accuracy x 100 from the counts that :func:`log_accuracy` has logged."""
     if "_nnan" in meters and meters["_nnan"].sum:
         return math.nan  # the arg max of NaNs is not a class
     correct, targets = (float(meters[f"_{name}{part}"].sum) for name in ("ncorrect", "ntargets"))
@@ -62,13 +62,15 @@ def count_labels(labels: Tensor, classes: int) -> Tensor:
 
 
 def f1(true_positives: float, predicted_positives: float, labelled_positives: float) -> float:
-    """F1 of the positive class x 100; 0 if it is undefined, as in scikit-learn."""
+    """Computes F1 of the positive class x 100; 0 if it is undefined, as in scikit-learn, which needs the
+    predictions: meters hold counts."""
     total = predicted_positives + labelled_positives
     return 200.0 * true_positives / total if total else 0.0
 
 
 def matthews(correct: float, predicted: list[float], labelled: list[float]) -> float:
-    """Matthews correlation x 100 for any number of classes (Gorodkin 2004, R_K); 0 if undefined."""
+    """Computes Matthews correlation x 100 for any number of classes (Gorodkin 2004, R_K); 0 if it is
+    undefined. scikit-learn needs the predictions: meters hold counts."""
     total = sum(labelled)
     covariance = correct * total - sum(p * t for p, t in zip(predicted, labelled))
     spread = total**2 - sum(p * p for p in predicted), total**2 - sum(t * t for t in labelled)
@@ -108,7 +110,8 @@ def log_plain_loss(logs: Sequence[dict[str, Any]]) -> None:
 
 
 def entropy(meters: MetersDict, classes: int, loss: ClassLoss | None = None) -> float | None:
-    """Of the labels, in nats, from the meters ``_label_counts_0`` …; ``None`` if nothing was counted.
+    """Computes the entropy of the labels, in nats, from the meters ``_label_counts_0`` …; returns ``None`` if
+    nothing was counted.
 
     Args:
         loss: weights the labels and smoothes them; the result is the least mean loss of a constant answer.

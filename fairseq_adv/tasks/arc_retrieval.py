@@ -42,7 +42,7 @@ def statement(stem: str, answer: str) -> str:
     """Question and answer in one text; the answer fills the blank of a cloze question, as in fairseq's RACE
     recipe.
     """
-    filled = _BLANK.sub(lambda found: found["word"] or answer, stem)
+    filled = _BLANK.sub(lambda blank: blank["word"] or answer, stem)
     return f"{stem} {answer}" if filled == stem else filled
 
 
@@ -51,6 +51,7 @@ describe_task(
     replace(
         CHOICES,
         recognises=has_questions,
+        looks_for="questions with choices (train.jsonl, SWAG's train.csv, RACE's folder train)",
         benchmarks=("arc", "race", "openbookqa"),
         card=choices_card('"the documents of " + choice', '"the question " + choice'),
     ),

@@ -203,13 +203,13 @@ class MultipleChoiceTask(TokenizerTask):
         """The data sets; ``None`` for those without this split, unless it is a training split."""
         if split == self.cfg.train_subset or len(self.folders) == 1:
             return list(self.folders)
-        found = [folder if has_split(folder, split) else None for folder in self.folders]
-        if not any(found):
+        folders = [folder if has_split(folder, split) else None for folder in self.folders]
+        if not any(folders):
             find_split(self.folders[0], split)  # raises an error that names the files it looked for
-        for folder, there in zip(self.folders, found):
-            if there is None:
+        for folder, present in zip(self.folders, folders):
+            if present is None:
                 logger.warning("%s has no split %r, so this data set is left out of it", folder, split)
-        return found
+        return folders
 
 
 describe_task(MultipleChoiceTask, CHOICES)

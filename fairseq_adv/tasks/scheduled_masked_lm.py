@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
+from fairseq import utils
 from fairseq.data import Dictionary
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
@@ -18,7 +19,7 @@ from omegaconf import II
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.train_options import TrainOptions
-from fairseq_adv.tasks.task_record import MASKED_WORDS, TaskRecord, describe_task, no_validation
+from fairseq_adv.tasks.task_record import MASKED_WORDS, TaskRecord, check_index, describe_task, no_validation
 
 OPTION = "--mask-prob-schedule"
 
@@ -126,6 +127,15 @@ def _is_corpus(folder: Path) -> bool:
     return (folder / "train.idx").is_file()
 
 
+def _shards(folder: Path) -> str:
+    shards = sorted(folder.glob("shard[0-9]*/train.idx"), key=lambda path: (len(str(path)), path))
+    return f"shards of a corpus. Pass {':'.join(str(path.parent) for path in shards)}" if shards else ""
+
+
+def _check_split(cfg: Any, split: str) -> None:
+    check_index(utils.split_paths(cfg.data)[0], f"{split}.idx")
+
+
 def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path], is_ours: bool) -> None:
     longest = options.value("--max-positions", "512")
     options.fill({"--tokens-per-sample": str(min(512, int(longest))) if longest.isdecimal() else "512"})
@@ -157,8 +167,12 @@ describe_task(
     TaskRecord(
         data="a corpus",
         recognises=_is_corpus,
+        looks_for="train.idx (from fairseq-adv corpus)",
+        hint=_shards,
         takes_several=True,
         draws_rows=True,
+        words="",
+        check_split=_check_split,
         fill=_fill,
         rows=_rows,
         objective="fairseq_adv.objectives.masked_lm:MaskedLM",

@@ -141,6 +141,7 @@ describe_task(
     TaskRecord(
         data="questions about contexts",
         recognises=_has_squad,
+        looks_for="any .json in SQuAD's layout",
         fill=fill_tokenizer,
         metric="f1",
         rows=_rows,

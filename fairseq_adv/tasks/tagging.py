@@ -110,8 +110,10 @@ class TaggingTask(TokenTask):
 
     def count_tags(self, split: str) -> List[int]:
         """How many words of a split have each of :attr:`tags`."""
-        found = Counter(tag for one in read_columns(_find_file(self.folder, split)) for tag in one.tags or ())
-        return [found[tag] for tag in self.tags]
+        counts = Counter(
+            tag for one in read_columns(_find_file(self.folder, split)) for tag in one.tags or ()
+        )
+        return [counts[tag] for tag in self.tags]
 
     def dataset_of(self, sentences: List[TaggedSentence], split: str) -> TagsDataset:
         """A data set of sentences, for training or evaluation.
@@ -157,6 +159,7 @@ describe_task(
     TaskRecord(
         data="words with tags",
         recognises=_has_tags,
+        looks_for="words with tags in columns (train.tsv, .txt, .conll, .iob, .bio, eng.train)",
         fill=fill_tokenizer,
         metric="f1",
         rows=_rows,

@@ -43,6 +43,19 @@ class ModelCard:
 
 
 @dataclass(frozen=True)
+class AnswerFile:
+    """The file that a benchmark's evaluation reads.
+
+    Attributes:
+        name: of the file: ``WSC.jsonl``.
+        text: its contents, from the names of the rows and an answer each.
+    """
+
+    name: str
+    text: Callable[[Sequence[str], Sequence[str]], str]
+
+
+@dataclass(frozen=True)
 class TaskRecord:
     """What the rest of the package needs to know of a task.
 
@@ -50,8 +63,14 @@ class TaskRecord:
         data: what its data are, for messages.
         recognises: whether a data folder is one of this task, for ``fairseq-adv train`` without ``--task``.
             The task that was registered last is asked first. Subclasses don't inherit it.
+        looks_for: the files by which it is recognised, for the message that no task recognises a folder.
+        hint: what to pass instead of a folder that no task recognises; "": this task can't tell.
         takes_several: whether it reads several data folders together.
         draws_rows: whether rows are made while training, so that a GPU needs several processes for them.
+        words: where a data folder has prepared words and their dictionary: ``input0``, with the classes or
+            numbers in ``label`` beside it, or "", the folder itself; ``None``: the task tokenises text.
+        check_split: raises DataError for a split that can't be scored, from the task's options and the
+            split's name; ``None``: the task does so itself when it loads one.
         fill: fills in options of ``fairseq-adv train`` from the data folders and the encoder's folder. The
             last argument: whether the criterion is one of this project's.
         metric: the score that selects the best checkpoint; "": the loss, or what ``fill`` says.
@@ -60,6 +79,7 @@ class TaskRecord:
         objective: its :class:`~fairseq_adv.objectives.Objective`.
         predictor: answers rows, a :class:`~fairseq_adv.evaluation.predict.predictors.Predictor`.
         benchmarks: the values of ``fairseq-adv predict --task`` that its models can answer.
+        answer_file: of those benchmarks that are not GLUE's; ``None``: rows of a name and an answer.
         answers_own_data: whether they answer other data than benchmarks.
         next_command: what to do after training, from the configuration, the checkpoint and the encoder.
         card: of an exported model; ``None``: it can't be exported.
@@ -69,8 +89,12 @@ class TaskRecord:
 
     data: str = ""
     recognises: Callable[[Path], bool] | None = None
+    looks_for: str = ""
+    hint: Callable[[Path], str] | None = None
     takes_several: bool = False
     draws_rows: bool = False
+    words: str | None = None
+    check_split: Callable[[Any, str], None] | None = None
     fill: Callable[[TrainOptions, Sequence[Path], Path | None, bool], None] | None = None
     metric: str = ""
     batch_size: int = 16
@@ -78,6 +102,7 @@ class TaskRecord:
     objective: ImportPath = ""
     predictor: ImportPath = ""
     benchmarks: tuple[str, ...] = ()
+    answer_file: AnswerFile | None = None
     answers_own_data: bool = True
     next_command: Callable[[Any, str, str], str] | None = None
     card: ModelCard | None = None
@@ -104,10 +129,10 @@ def set_objective(task_class: type, objective: type) -> None:
     Raises:
         ValueError: the task's own record has another objective.
     """
-    own = _RECORDS.get(task_class)
-    if own is not None and own.objective not in ("", objective):
-        raise ValueError(f"{task_class.__name__} already has the objective {_name_of(own.objective)}")
-    record = own or replace(record_of(task_class) or TaskRecord(), recognises=None)
+    existing = _RECORDS.get(task_class)
+    if existing is not None and existing.objective not in ("", objective):
+        raise ValueError(f"{task_class.__name__} already has the objective {_name_of(existing.objective)}")
+    record = existing or replace(record_of(task_class) or TaskRecord(), recognises=None)
     _RECORDS[task_class] = replace(record, objective=objective)
 
 
@@ -162,6 +187,13 @@ def fill_tokenizer(
     saved = folders[0] / FOLDER
     if encoder is not None or saved.is_dir():
         options.fill({"--tokenizer-dir": str(encoder or saved)})
+
+
+def check_index(folder: str, index: str) -> None:
+    """Raises DataError if a data folder does not have the index of a split."""
+    path = Path(folder, index)
+    if not path.is_file():
+        raise DataError(f"{folder}: no split {path.stem!r} ({index}). Choose another data folder or split")
 
 
 def no_validation(options: TrainOptions) -> dict[str, str]:

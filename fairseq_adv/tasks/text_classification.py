@@ -28,14 +28,21 @@ from omegaconf import II
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import count_index
-from fairseq_adv.data.text.labelled_folder import class_names
+from fairseq_adv.data.text.labelled_folder import check_labels, class_names
 from fairseq_adv.data.text.long_texts import HEAD, WINDOWS, check_long, read_long, told
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.data.workspace import read_manifest
-from fairseq_adv.tasks.task_record import ModelCard, TaskRecord, describe_task, no_validation, pipeline_use
+from fairseq_adv.tasks.task_record import (
+    ModelCard,
+    TaskRecord,
+    check_index,
+    describe_task,
+    no_validation,
+    pipeline_use,
+)
 from fairseq_adv.tasks.tokenizer_task import keep_class_names
 
 logger = logging.getLogger(__name__)
@@ -121,7 +128,7 @@ class TextClassificationTask(SentencePredictionTask):
         return dataset
 
     def _tell_of_long(self, split: str, dataset: NestedDictionaryDataset) -> None:
-        """Of a pair that fairseq cuts at its end only the first text may be left."""
+        """Warns, since of a pair that fairseq cuts at its end only the first text may be left."""
         cut = dataset.defn["net_input.src_tokens"].dataset
         if type(cut) is not TruncateDataset:  # the others are not cut, or anew in each epoch
             return
@@ -143,6 +150,11 @@ def _is_labelled(folder: Path) -> bool:
     return (folder / "input0").is_dir() and (folder / "label").is_dir()
 
 
+def _check_split(cfg: Any, split: str) -> None:
+    check_labels(Path(cfg.data), [split], bool(cfg.regression_target))
+    check_index(cfg.data, f"input0/{split}.idx")
+
+
 def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path], is_ours: bool) -> None:
     folder = folders[0]
     classes = None if options.has("--regression-target") else _count_classes(folder)
@@ -153,8 +165,8 @@ def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path
     options.fill({"--shorten-method": "truncate"})
     names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
     splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]
-    found = {"--valid-subset": ",".join(splits)} if splits else no_validation(options)
-    options.fill(found, unless=("--valid-subset",))
+    validation = {"--valid-subset": ",".join(splits)} if splits else no_validation(options)
+    options.fill(validation, unless=("--valid-subset",))
     if classes is None:
         options.fill({"--regression-target": ""})
         metric = "pearson" if is_ours else ""
@@ -207,6 +219,8 @@ def _use_regression(folder: str, data: Path) -> str:
 
 CLASSES = TaskRecord(
     data="labelled texts",
+    words="input0",
+    check_split=_check_split,
     fill=_fill,
     rows=_rows,
     objective="fairseq_adv.objectives.sentence_prediction:SentencePrediction",
@@ -231,4 +245,7 @@ CLASSES = TaskRecord(
 """Holds for tasks of a ``--user-dir`` too: ``replace(CLASSES, recognises=…)`` recognises their data."""
 
 describe_task(SentencePredictionTask, CLASSES)
-describe_task(TextClassificationTask, replace(CLASSES, recognises=_is_labelled))
+describe_task(
+    TextClassificationTask,
+    replace(CLASSES, recognises=_is_labelled, looks_for="input0/ and label/ (from fairseq-adv prepare)"),
+)

@@ -4,6 +4,7 @@ Each noun phrase takes the pronoun's place in turn; ``fairseq-adv prepare wsc`` 
 sentences.
 """
 
+import json
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from fairseq_adv.data.wsc.noun_phrases import with_candidates
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 from fairseq_adv.tasks.task_record import (
     MASKED_WORDS,
+    AnswerFile,
     TaskRecord,
     answer_split,
     describe_task,
@@ -231,6 +233,14 @@ def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optiona
     return None
 
 
+def _superglue_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
+    """SuperGLUE's form: a JSON object per line, with the label "True" or "False"."""
+    if odd := next((name for name in ids if not (name.isascii() and name.isdigit())), None):
+        raise DataError(f"row {odd}: its idx is not a number. SuperGLUE's own files number their lines.")
+    rows = (json.dumps({"idx": int(name), "label": answer}) for name, answer in zip(ids, answers))
+    return "".join(f"{row}\n" for row in rows)
+
+
 describe_task(
     WSCTask,
     TaskRecord(
@@ -243,6 +253,7 @@ describe_task(
         objective="fairseq_adv.objectives.wsc:WSC",
         predictor="fairseq_adv.evaluation.predict.choice_predictor:PhrasePredictor",
         benchmarks=("wsc", "WNLI"),
+        answer_file=AnswerFile("WSC.jsonl", _superglue_lines),
         answers_own_data=False,
         next_command=partial(answer_split, benchmark="wsc"),  # the answers have a form of their own
         card=MASKED_WORDS,

@@ -59,6 +59,7 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.tasks.choices_record import CHOICES
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
+from fairseq_adv.tasks.task_record import described_tasks
 
 SIZES = (
     "--arch roberta_base --encoder-layers 2 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
@@ -259,8 +260,13 @@ def test_the_task_is_that_of_the_files(tmp_path: Path) -> None:
     glue = tmp_path / "glue"
     glue.mkdir()
     (glue / "train.tsv").write_text("sentence\tlabel\na fine film\t1\n")  # not yet prepared
-    with pytest.raises(ValueError, match=r"no training data recognised.* It has train\.tsv\. Prep"):
+    with pytest.raises(ValueError, match=r"no training data recognised.* It has train\.tsv\. Prep") as told:
         detect_task(glue)
+    assert all(record.looks_for in str(told.value) for record in described_tasks().values())
+    for shard in ("shard10", "shard9"):
+        write_corpus(tmp_path / "shards" / shard)
+    with pytest.raises(ValueError, match=r"shards of a corpus\. Pass \S+/shard9:\S+/shard10$"):
+        detect_task(tmp_path / "shards")
     (tmp_path / "texts").mkdir()
     (tmp_path / "texts" / "train.csv").write_text("text,label\na,b\n")
     with pytest.raises(ValueError, match="no training data recognised"):

@@ -19,6 +19,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from support import VOCABULARY, run_command
 
 import fairseq_adv.registration  # noqa: F401
+from fairseq_adv.evaluation.predict.benchmarks import prediction_task
 from fairseq_adv.hub.trained_checkpoint import CLASS_SUFFIX
 from fairseq_adv.objectives import Objective
 from fairseq_adv.tasks import task_record
@@ -29,6 +30,7 @@ from fairseq_adv.tasks.scheduled_masked_lm import ScheduledMaskedLMTask
 # Where a name means something else than the task, or the value of predict --task of the same name.
 NAMES_ELSEWHERE = {
     "data/wsc/noun_phrases.py": {"wsc"},  # the result's name
+    # The help of predict --task, which doesn't import the records.
     "evaluation/predict/benchmarks.py": {"commonsense_qa", "qnli_ranking", "wsc", "tagging"},
     "evaluation/word_attacks/report.py": {"masked_lm"},  # a source of substitutes
     "evaluation/word_attacks/resources.py": {"masked_lm"},
@@ -66,6 +68,9 @@ def test_the_new_task_of_contributing_needs_only_its_own_file(repo: Path, tmp_pa
     assert answered.returncode == 0 and "accuracy" in answered.stdout, (after, answered.stderr)
     (answers,) = (tmp_path / "answers").glob("predictions*.tsv")
     assert len(answers.read_text().splitlines()) == 7, "a header and a line for each question"
+    again = run_command(*run, *shlex.split(after), "--cpu", "--task", "SWAG")
+    assert again.returncode == 0, again.stderr
+    assert len((tmp_path / "answers" / "predictions-valid.csv").read_text().splitlines()) == 6
     words = [str(out / "checkpoint_best.pt"), str(tmp_path / "hf"), "--user-dir", str(own)]
     exported = run_command(*run, "export", *words)
     assert exported.returncode == 0 and "AutoModelForMultipleChoice" in exported.stdout, exported.stderr
@@ -111,7 +116,12 @@ def test_a_record_holds_for_subclasses_and_for_tasks_of_fairseq(monkeypatch: pyt
         assert task_record.record_named(odd) is None
     own: dict[type, Any] = dict(task_record._RECORDS)
     monkeypatch.setattr(task_record, "_RECORDS", own)
-    task_record.describe_task(Derived, replace(CHOICES, recognises=Path.is_dir))
+    file = task_record.AnswerFile("own.txt", lambda ids, answers: f"{ids} {answers}")
+    record = replace(CHOICES, recognises=Path.is_dir, benchmarks=("own",), answer_file=file)
+    task_record.describe_task(Derived, record)
+    benchmark = prediction_task("Own")
+    assert (benchmark.name, benchmark.file("valid", "tsv")) == ("own", "own-valid.txt")
+    assert benchmark.text(["a"], ["1"], Path()) == "['a'] ['1']"
     assert next(iter(task_record.described_tasks())) == "derived", "the last one is asked first"
     with pytest.raises(ValueError, match="Derived already has a record"):
         task_record.describe_task(Derived, CHOICES)

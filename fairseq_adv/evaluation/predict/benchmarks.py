@@ -2,8 +2,7 @@
 names those that its models can answer.
 
 GLUE: ``index<TAB>prediction`` under a header. ARC and CommonsenseQA: ``id,label`` without a header, as in the
-sample predictions of AI2's evaluator. SuperGLUE's WSC: one JSON object per line, with the label "True" or
-"False".
+sample predictions of AI2's evaluator. Others as the task's record says.
 
 Imports neither torch nor fairseq, for the command's help.
 """
@@ -11,17 +10,20 @@ Imports neither torch nor fairseq, for the command's help.
 from __future__ import annotations
 
 import csv
-import json
 import re
 import zipfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TaskLayout, task_layout
 from fairseq_adv.data.io import atomic_open
 from fairseq_adv.data.printable import plain_cell, table_text
+
+if TYPE_CHECKING:
+    from fairseq_adv.tasks.task_record import AnswerFile
 
 GLUE_HEADER = "index\tprediction"
 
@@ -33,6 +35,7 @@ class PredictionTask:
     name: str  # used in messages and file names
     glue: TaskLayout | None = None  # the layout of its files, for a GLUE task
     second: bool = False  # whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1)
+    answer_file: AnswerFile | None = None  # of the task's record
 
     def split(self, split: str) -> str:
         """fairseq's name of a split."""
@@ -43,10 +46,8 @@ class PredictionTask:
         name."""
         if self.glue is not None:
             name = f"{self.name}.tsv"
-        elif self.name == "wsc":
-            name = "WSC.jsonl"
         else:
-            name = f"predictions.{ending}"
+            name = f"predictions.{ending}" if self.answer_file is None else self.answer_file.name
         return name if split == "test" else name.replace(".", f"-{split}.")
 
     def text(self, ids: Sequence[str], answers: Sequence[str], file: Path) -> str:
@@ -63,13 +64,8 @@ class PredictionTask:
         if self.glue is not None:
             rows = (f"{index}\t{answer}\n" for index, answer in enumerate(answers))
             return "".join([f"{GLUE_HEADER}\n", *rows])
-        if self.name == "wsc":
-            if odd := next((name for name in ids if not (name.isascii() and name.isdigit())), None):
-                raise DataError(
-                    f"row {odd}: its idx is not a number. SuperGLUE's own files number their lines."
-                )
-            rows = (json.dumps({"idx": int(name), "label": answer}) for name, answer in zip(ids, answers))
-            return "".join(f"{row}\n" for row in rows)
+        if self.answer_file is not None:
+            return self.answer_file.text(ids, answers)
         _refuse_other_questions(file, ids)
         return table_text(zip(ids, answers))
 
@@ -91,7 +87,7 @@ def _glue(name: str, layout: str = "", second: bool = False) -> PredictionTask:
     return PredictionTask(name, task_layout(layout or name), second)
 
 
-PREDICTION_TASKS: tuple[PredictionTask, ...] = (
+GLUE_TASKS = (
     _glue("CoLA"),
     _glue("SST-2"),
     _glue("MRPC"),
@@ -103,33 +99,36 @@ PREDICTION_TASKS: tuple[PredictionTask, ...] = (
     _glue("RTE"),
     _glue("WNLI"),
     _glue("AX"),
-    PredictionTask("commonsense_qa"),
-    PredictionTask("arc"),
-    PredictionTask("race"),
-    PredictionTask("openbookqa"),
-    PredictionTask("qnli_ranking"),
-    PredictionTask("wsc"),
-    PredictionTask("squad"),
-    PredictionTask("tagging"),
 )
+# For the command's help. A task of the user's own may have more.
+BENCHMARKS = (
+    *(task.name for task in GLUE_TASKS),
+    "commonsense_qa", "arc", "race", "openbookqa", "qnli_ranking", "wsc", "squad", "tagging",
+)  # fmt: skip
 
 # Without --task: classes, numbers, choices, tags or spans of any data set.
 OWN_DATA = PredictionTask("own-data")
 
 
 def prediction_task(name: str | None) -> PredictionTask:
-    """The task with this name, in any case and with or without hyphens; ``OWN_DATA`` if None."""
+    """The task with this name, in any case and with or without hyphens, of GLUE's or of a task's record;
+    ``OWN_DATA`` if None."""
+    from fairseq_adv.tasks.task_record import described_tasks
+
     if name is None:
         return OWN_DATA
+    tasks = {task.name: task for task in GLUE_TASKS}
+    for record in reversed(described_tasks().values()):
+        for one in record.benchmarks:
+            tasks.setdefault(one, PredictionTask(one, answer_file=record.answer_file))
 
     def plain(text: str) -> str:
         return text.replace("-", "").replace("_", "").lower()
 
-    for task in PREDICTION_TASKS:
-        if plain(task.name) == plain(name):
+    for one, task in tasks.items():
+        if plain(one) == plain(name):
             return task
-    names = ", ".join(task.name for task in PREDICTION_TASKS)
-    raise DataError(f"--task {name}: no such task. Choose one of {names}.")
+    raise DataError(f"--task {name}: no such task. Choose one of {', '.join(tasks)}.")
 
 
 # File -> (rows of the test set, task whose labels it has).

@@ -27,6 +27,7 @@ class ChoicePredictor:
     """A row is a :class:`~fairseq_adv.data.choices.questions.Question`."""
 
     takes, name = "questions with choices", "choices"
+    joins = True
     labels: Sequence[str] = ()
 
     def __init__(self, task: MultipleChoiceTask) -> None:
@@ -75,6 +76,7 @@ class PhrasePredictor:
     """The sentences of a Winograd schema; the columns are the query and its rivals. Only of splits."""
 
     takes, name = "Winograd schemas", "phrases"
+    joins = True
     labels: Sequence[str] = ()
 
     def __init__(self, task: WSCTask) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +17,6 @@ from fairseq_adv.evaluation.class_report import Report, class_report, label_repo
 from fairseq_adv.evaluation.predict.ensemble import FloatArray, Scores, join
 from fairseq_adv.objectives import scores as metrics
 from fairseq_adv.objectives.multi_label import label_scores, least_logits
-
-if TYPE_CHECKING:
-    from fairseq_adv.evaluation.predict.predictors import Answers
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -46,6 +43,35 @@ class Prediction:
     labels: tuple[str, ...] | None = None
 
 
+class Answers(Protocol):
+    """The answers to all rows.
+
+    Attributes:
+        rows: their number.
+        ending: of the file that has them.
+        notes: messages for the user.
+    """
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def ending(self) -> str: ...
+    @property
+    def notes(self) -> list[str]: ...
+
+    def predictions(self) -> list[Prediction]:
+        """Returns the answers for a program."""
+
+    def files(self, file: Path) -> dict[Path, str]:
+        """Returns the contents of ``file``, and of further files next to it."""
+
+    def measured(self, task: str) -> dict[str, float]:
+        """Returns the scores x 100 as a value of ``--task`` defines them, if right answers are known."""
+
+    def report(self) -> Report | None:
+        """Returns the scores of each class or type, if there are some and right answers are known."""
+
+
 @dataclass(frozen=True)
 class Decisions:
     """The answers to rows with scores."""
@@ -65,7 +91,7 @@ class Decisions:
         return len(self.answers)
 
     def predictions(self) -> list[Prediction]:
-        """For each row; the columns of a query and its rivals are no classes."""
+        """Returns the answer to each row; the columns of a query and its rivals are no classes."""
         scores = self.scores
         if scores.kind == "values":
             return [Prediction("", {}, float(value)) for value in scores.log_probs[:, 0]]
@@ -80,8 +106,8 @@ class Decisions:
         ]
 
     def files(self, file: Path) -> dict[Path, str]:
-        """A TSV: index, the columns kept, prediction, and the probability of each class, label or choice, but
-        of no regression."""
+        """Returns a TSV: index, the columns kept, prediction, and the probability of each class, label or
+        choice, but of no regression."""
         scores = self.scores
         head, first = ["index", *self.kept, "prediction"], scores.labels[0].tolist()
         names = list(zip(scores.ids.tolist(), *self.kept.values()))
@@ -102,8 +128,8 @@ class Decisions:
         return {file: table_text([head, *rows], delimiter="\t")}
 
     def measured(self, task: str) -> dict[str, float]:
-        """The scores x 100 of a value of ``--task``, if right answers are known."""
-        gold = self.scores.gold.tolist() if self.gold is None else self.gold
+        """Returns the scores x 100 of a value of ``--task``, if right answers are known."""
+        gold = self._right_answers()
         if (sets := self._sets()) is not None:
             rows, right, _ = sets
             least = least_logits(self.scores.labels[0].tolist(), self.scores.thresholds)
@@ -115,30 +141,35 @@ class Decisions:
         return measure(scale, self.answers, gold, self.tied & (self.scores.kind == "choices"))
 
     def _sets(self) -> tuple[list[int], BoolArray, BoolArray] | None:
-        """Of several labels: the rows whose right ones are known, these, and the answers, (rows, labels);
-        ``None`` if there are none."""
-        gold = self.scores.gold.tolist() if self.gold is None else self.gold
+        """Returns, of several labels, the rows whose right ones are known, these, and the answers, (rows,
+        labels); ``None`` if there are none."""
+        gold = self._right_answers()
         rows = [row for row, right in enumerate(gold) if right]
         if self.scores.kind != "labels" or not rows:
             return None
         names = self.scores.labels[0].tolist()
-        right, found = (
-            np.array([[name in labels_in(of[row]) for name in names] for row in rows])
-            for of in (gold, self.answers)
+        right, answered = (
+            np.array([[name in labels_in(texts[row]) for name in names] for row in rows])
+            for texts in (gold, self.answers)
         )
-        return rows, right, found
+        return rows, right, answered
 
     def report(self) -> Report | None:
-        """Of the rows whose right class is known; ``None`` if there are none, or no classes."""
+        """Returns the scores of the rows whose right class is known; ``None`` if there are none, or no
+        classes."""
         if (sets := self._sets()) is not None:
             return label_report(self.scores.labels[0].tolist(), *sets[1:], self.scores.thresholds)
         if self.scores.kind != "classes":
             return None
         names = self.scores.labels[0].tolist()
-        gold = self.scores.gold.tolist() if self.gold is None else self.gold
+        gold = self._right_answers()
         rows = [row for row, right in enumerate(gold) if right in names]
-        right, found = ([names.index(of[row]) for row in rows] for of in (gold, self.answers))
-        return class_report(names, right, found, self.scores.shares()[rows]) if rows else None
+        right, answered = ([names.index(texts[row]) for row in rows] for texts in (gold, self.answers))
+        return class_report(names, right, answered, self.scores.shares()[rows]) if rows else None
+
+    def _right_answers(self) -> Sequence[str]:
+        given: Sequence[str] = self.scores.gold.tolist() if self.gold is None else self.gold
+        return given
 
 
 def combine(members: Sequence[Any]) -> Answers:
@@ -153,9 +184,9 @@ def decide(scores: Scores) -> Decisions:
         values = scores.log_probs[:, 0]
         return Decisions(scores, [repr(float(value)) for value in values], np.zeros(len(values), dtype=bool))
     if scores.kind == "labels":
-        return _that_hold(scores)
+        return _decide_labels(scores)
     if scores.kind == "phrases":
-        return _stand_for(scores)
+        return _decide_phrases(scores)
     best, tied = best_columns(scores.log_probs)
     notes = [f"{int(tied.sum())} of {len(tied)} rows are tied; the first of the best was chosen"]
     answers = [str(scores.labels_of_rows[row, k]) for row, k in enumerate(best)]
@@ -172,8 +203,8 @@ def best_columns(scores: FloatArray) -> tuple[npt.NDArray[np.int64], BoolArray]:
     return scores.argmax(axis=1).astype(np.int64), (scores == top).sum(axis=1) > 1
 
 
-def _that_hold(scores: Scores) -> Decisions:
-    """Those of several labels whose probability is .5 or more, or their threshold.
+def _decide_labels(scores: Scores) -> Decisions:
+    """Chooses those of several labels whose probability is .5 or more, or their threshold.
 
     The mean of the log-probabilities of both answers, normalised, is that of the logits.
     """
@@ -183,8 +214,8 @@ def _that_hold(scores: Scores) -> Decisions:
     return Decisions(scores, answers, np.zeros(len(answers), dtype=bool))
 
 
-def _stand_for(scores: Scores) -> Decisions:
-    """Whether the query scores at least as high as every candidate; true if there are no candidates."""
+def _decide_phrases(scores: Scores) -> Decisions:
+    """Decides whether the query scores at least as high as every candidate; true if there are none."""
     query, others = scores.log_probs[:, :1], scores.log_probs[:, 1:]
     without: BoolArray = np.isneginf(query[:, 0])
     if without.any():
@@ -212,17 +243,17 @@ def measure(task: str, answers: Sequence[str], gold: Sequence[str], tied: BoolAr
     rows = [row for row, right in enumerate(gold) if right]
     if not rows:
         return {}
-    found, right = [answers[row] for row in rows], [gold[row] for row in rows]
+    answered, right = [answers[row] for row in rows], [gold[row] for row in rows]
     if task == "STS-B":
-        x, y = np.array(found, dtype=np.float64), np.array(right, dtype=np.float64)
+        x, y = np.array(answered, dtype=np.float64), np.array(right, dtype=np.float64)
         return {"pearson": metrics.pearson(x, y), "spearman": metrics.spearman(x, y)}
-    correct = [a == b and not tied[row] for a, b, row in zip(found, right, rows)]
+    correct = [a == b and not tied[row] for a, b, row in zip(answered, right, rows)]
     result = {"accuracy": 100.0 * sum(correct) / len(rows)}
     if task == "CoLA":
-        labels = sorted({*found, *right})
-        counts = [[float(side.count(label)) for label in labels] for side in (found, right)]
+        labels = sorted({*answered, *right})
+        counts = [[float(side.count(label)) for label in labels] for side in (answered, right)]
         result["mcc"] = metrics.matthews(float(sum(correct)), counts[0], counts[1])
     if task in ("MRPC", "QQP"):
-        both = sum(a == b == "1" for a, b in zip(found, right))
-        result["f1"] = metrics.f1(both, found.count("1"), right.count("1"))
+        both = sum(a == b == "1" for a, b in zip(answered, right))
+        result["f1"] = metrics.f1(both, answered.count("1"), right.count("1"))
     return result

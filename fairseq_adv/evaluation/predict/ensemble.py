@@ -203,8 +203,8 @@ def _mean(members: Sequence[FloatArray]) -> FloatArray:
 
 def _aligned(first: Scores, other: Scores) -> Scores:
     """The other's rows and columns in the order of the first."""
-    if told := _difference(first, other):
-        raise _mismatch(other, told)
+    if difference := _difference(first, other):
+        raise _mismatch(other, difference)
     row_of = {name: row for row, name in enumerate(other.ids.tolist())}
     rows = [row_of[name] for name in first.ids.tolist()]
     other = replace(
@@ -238,13 +238,12 @@ def _difference(first: Scores, other: Scores) -> str:
     ):
         return f"has scores of other rows than {first.name}"
     if odd := sorted({*first.ids.tolist()} ^ {*other.ids.tolist()}):
-        told = f"{len(odd)} are in one of them only, such as {odd[0]}"
-        return f"has other rows than {first.name}: {told}"
+        return f"has other rows than {first.name}: {len(odd)} are in one of them only, such as {odd[0]}"
     return ""
 
 
-def _mismatch(other: Scores, told: str) -> DataError:
-    return DataError(f"{other.name}: {told}. Predict with all members of an ensemble on the same data.")
+def _mismatch(other: Scores, difference: str) -> DataError:
+    return DataError(f"{other.name}: {difference}. Predict with all members of an ensemble on the same data.")
 
 
 def _with_columns_of(first: Scores, other: Scores) -> Scores:
@@ -261,13 +260,13 @@ def _with_columns_of(first: Scores, other: Scores) -> Scores:
 
 
 def _order(first: Scores, other: Scores, row: int) -> list[int]:
-    """For each column of the first, the column of the other with the same label."""
-    wanted, found = _names(first, row), _names(other, row)
+    """Finds, for each column of the first, the column of the other with the same label."""
+    wanted, names = _names(first, row), _names(other, row)
     # A query and its rivals are phrases: the same phrase may occur twice, and the first is the query.
-    if wanted != found and (first.kind == "phrases" or sorted(wanted) != sorted(found)):
-        told = f"has the choices {', '.join(found)}, but in {first.name} it has {', '.join(wanted)}"
-        raise _mismatch(other, f"row {first.ids[row]} {told}")
-    return list(range(len(wanted))) if wanted == found else [found.index(label) for label in wanted]
+    if wanted != names and (first.kind == "phrases" or sorted(wanted) != sorted(names)):
+        difference = f"has the choices {', '.join(names)}, but in {first.name} it has {', '.join(wanted)}"
+        raise _mismatch(other, f"row {first.ids[row]} {difference}")
+    return list(range(len(wanted))) if wanted == names else [names.index(label) for label in wanted]
 
 
 def _names(scores: Scores, row: int) -> list[str]:

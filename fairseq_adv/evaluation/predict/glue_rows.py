@@ -37,7 +37,7 @@ def qnli_rows(scores: Scores, gold: Path | None = None) -> Decisions:
     alone = np.isfinite(scores.raw).sum(axis=1) == 1
     above = _above_midpoint(scores, alone)
     tied &= ~alone
-    found: dict[int, bool] = {}
+    entailed: dict[int, bool] = {}
     of_tie: dict[int, bool] = {}
     labels = scores.labels_of_rows.tolist()
     for row, name in enumerate(scores.ids.tolist()):
@@ -45,24 +45,24 @@ def qnli_rows(scores: Scores, gold: Path | None = None) -> Decisions:
             index = _index(label)
             if index is None:
                 continue
-            if index in found:
+            if index in entailed:
                 raise DataError(
                     f"question {name}: row {index} is already in another question. Predict on the split "
                     f"'test' or '{DEV_ROWS}' of fairseq-adv prepare qnli-ranking, where every row occurs "
                     "once."
                 )
-            found[index] = bool(above[row]) if alone[row] else column == best[row]
+            entailed[index] = bool(above[row]) if alone[row] else column == best[row]
             of_tie[index] = bool(tied[row])
-    missing = [index for index in range(max(found, default=-1) + 1) if index not in found]
-    if missing or not found:
+    missing = [index for index in range(max(entailed, default=-1) + 1) if index not in entailed]
+    if missing or not entailed:
         raise DataError(f"{scores.name}: row {missing[0] if missing else 0} of QNLI is in no question.")
     notes = []
     if tied.any():
         notes.append(f"{int(tied.sum())} of {len(tied)} questions are tied; the lower row was chosen")
     if alone.any():
         notes.append(f"{int(alone.sum())} rows without a partner were answered by the midpoint of the scores")
-    indices = range(len(found))
-    answers, ties = [ANSWERS[found[i]] for i in indices], np.array([of_tie[i] for i in indices])
+    indices = range(len(entailed))
+    answers, ties = [ANSWERS[entailed[i]] for i in indices], np.array([of_tie[i] for i in indices])
     # The right answers of the scores are choices, not those of rows.
     right = [""] * len(answers) if gold is None else _labels(gold, len(answers))
     return Decisions(scores, answers, ties, notes, right)
@@ -137,6 +137,6 @@ def wnli_rows(scores: Scores, wnli: Path, sentences: Path) -> Decisions:
         if example.id not in answers or queries[example.id] != (example.query or ""):
             raise DataError(f"{example.where}: no scores for it (idx {example.id}). Predict on this file.")
     matched = match_wnli(wnli, examples)
-    found = [str(int(answers[examples[position].id] == "True")) for position in matched]
+    labels = [str(int(answers[examples[position].id] == "True")) for position in matched]
     gold = ["" if row.label is None else str(int(row.label)) for row in read_wnli(wnli)]
-    return replace(decisions, answers=found, tied=np.zeros(len(found), dtype=bool), gold=gold)
+    return replace(decisions, answers=labels, tied=np.zeros(len(labels), dtype=bool), gold=gold)

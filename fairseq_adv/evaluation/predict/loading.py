@@ -12,8 +12,6 @@ from fairseq import tasks
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import merge_with_parent, overwrite_args_by_name
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
-from fairseq.tasks.fairseq_task import FairseqTask
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature, read_thresholds
@@ -26,8 +24,6 @@ from fairseq_adv.data.tokenizers.saved_tokenizer import (
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
 from fairseq_adv.evaluation.predict.predictors import Predictor
-from fairseq_adv.evaluation.predict.span_predictor import SpanPredictor
-from fairseq_adv.evaluation.predict.tag_predictor import TagPredictor
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
 from fairseq_adv.evaluation.predict.text_predictor import check_prepared
 from fairseq_adv.evaluation.trained import (
@@ -90,24 +86,23 @@ def load(
         raise DataError(
             "an ensemble needs models of one kind: " + ", ".join(f"{p}: {k}" for k, p in names.items())
         )
-    if len(members) > 1 and isinstance(members[0].predictor, (TagPredictor, SpanPredictor)):
+    if len(members) > 1 and not members[0].predictor.joins:
         raise DataError(f"{paths[1]}: models of {members[0].predictor.name} can't form an ensemble. Pass one")
     return TextModel(members)
 
 
-def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceConfig) -> Predictor:
+def predictor_for_rows(path: Path, cfg: Any, data: str | None, inference: InferenceConfig) -> Predictor:
     """The predictor of a checkpoint, for rows of a file or a program; its training data isn't needed.
 
     ``cfg``, the checkpoint's configuration, is changed; ``data``: the folder it was trained on, if it moved.
     """
     name = cfg.task._name
-    _check_answers(path, name, OWN_DATA)
-    task_class = TASK_REGISTRY[name]
+    record = _answering(path, name, OWN_DATA)
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
-    if not issubclass(task_class, SentencePredictionTask):
-        return _tokenizer_task_predictor(path, cfg, how)
-    tokenizer = saved_tokenizer(path, str(cfg.task.data or ""), how.tokenizer_dir)
+    if record.words is None:
+        return _tokenizer_task_predictor(path, cfg, inference, record)
+    tokenizer = saved_tokenizer(path, str(cfg.task.data or ""), inference.tokenizer_dir)
     with reported_as_data_error(path):
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
         options = merge_with_parent(TASK_DATACLASS_REGISTRY[name](), cfg.task)
@@ -116,59 +111,54 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, how: InferenceCon
         for label in labels:
             dictionary.add_symbol(label)
         tokenizer.dictionary.add_symbol("<mask>")
-        task = task_class(options, tokenizer.dictionary, dictionary)
-    predictor: Predictor = _predictor_class(task)(path, task, labels, tokenizer)
+        task = TASK_REGISTRY[name](options, tokenizer.dictionary, dictionary)
+    predictor: Predictor = task_record.load(record.predictor)(path, task, labels, tokenizer)
     return predictor
 
 
 def predictor_for_split(
-    path: Path, cfg: Any, task: PredictionTask, data: Path, how: InferenceConfig
+    path: Path, cfg: Any, task: PredictionTask, data: Path, inference: InferenceConfig
 ) -> Predictor:
     """The predictor of a checkpoint, with its task set up for the splits of a data folder.
 
     GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks
     truncate documents, and report a row whose question is too long.
     """
-    labels, name = take_class_names(cfg), cfg.task._name
+    record, labels = _answering(path, cfg.task._name, task), take_class_names(cfg)
     trained_on = str(getattr(cfg.task, "data", "") or "")
     overrides: dict[str, Any] = {
         "data": str(data), "no_shuffle": True, "sampling_weights": None, "shorten_method": "truncate",
         "shorten_data_split_list": "",
     }  # fmt: skip
     overwrite_args_by_name(cfg, overrides)
-    is_regression = bool(getattr(cfg.task, "regression_target", False))
-    is_prepared = issubclass(TASK_REGISTRY.get(name, object), SentencePredictionTask)
-    if is_prepared:
-        check_prepared(data, is_regression, task)
-        check_same_words(path, trained_on, data)
-    _check_answers(path, name, task)
-    if not is_prepared:
-        return _tokenizer_task_predictor(path, cfg, how)
+    if record.words is None:
+        return _tokenizer_task_predictor(path, cfg, inference, record)
+    check_prepared(data, bool(getattr(cfg.task, "regression_target", False)), task)
+    check_same_words(path, trained_on, data)
     with reported_as_data_error(path):
         fairseq_task = tasks.setup_task(cfg.task)
-        predictor: Predictor = _predictor_class(fairseq_task)(path, fairseq_task, labels)
+        predictor: Predictor = task_record.load(record.predictor)(path, fairseq_task, labels)
     return predictor
 
 
-def _tokenizer_task_predictor(path: Path, cfg: Any, how: InferenceConfig) -> Predictor:
+def _tokenizer_task_predictor(
+    path: Path, cfg: Any, inference: InferenceConfig, record: task_record.TaskRecord
+) -> Predictor:
     """The predictor of a checkpoint whose task reads text with the encoder's own tokenizer."""
     options = cfg.task
-    folder = saved_tokenizer_folder(path, str(options.data or ""), how.tokenizer_dir, options.tokenizer_dir)
+    folder = saved_tokenizer_folder(
+        path, str(options.data or ""), inference.tokenizer_dir, options.tokenizer_dir
+    )
     overwrite_args_by_name(cfg, {"tokenizer_dir": str(folder)})
     with reported_as_data_error(path):
         task = tasks.setup_task(cfg.task)
-    predictor: Predictor = _predictor_class(task)(task)
+    predictor: Predictor = task_record.load(record.predictor)(task)
     return predictor
 
 
-def _predictor_class(task: FairseqTask) -> Any:
-    record = task_record.record_of(type(task))
-    assert record is not None  # checked
-    return task_record.load(record.predictor)
-
-
-def _check_answers(path: Path, name: Any, task: PredictionTask) -> None:
-    """Raises DataError if the models of the task with this name don't answer a value of ``--task``."""
+def _answering(path: Path, name: Any, task: PredictionTask) -> task_record.TaskRecord:
+    """The record of the task with this name. Raises DataError if its models don't answer a value of
+    ``--task``."""
 
     def answers(record: task_record.TaskRecord) -> bool:
         answers_it = record.answers_own_data if task is OWN_DATA else task.name in record.benchmarks
@@ -182,6 +172,7 @@ def _check_answers(path: Path, name: Any, task: PredictionTask) -> None:
             f"{' or '.join(task_record.names_of_tasks(answers))}. Choose another checkpoint, or another "
             "--task here."
         )
+    return record
 
 
 def _class_names(path: Path, cfg: Any) -> list[str]:

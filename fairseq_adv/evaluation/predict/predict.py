@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class Request:
     """The arguments of ``fairseq-adv predict``."""
 
-    # a name of :data:`fairseq_adv.evaluation.predict.benchmarks.PREDICTION_TASKS`; ``None``: your own data,
+    # a name of :func:`fairseq_adv.evaluation.predict.benchmarks.prediction_task`; ``None``: your own data,
     # answered with labels or numbers
     task: str | None
     out: Path  # the folder for the file and for ``scores/``
@@ -82,23 +82,24 @@ def predict(request: Request) -> Predicted:
 def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
     """What a checkpoint says of the split: scores, perhaps those of an earlier run, or tags or spans."""
     assert request.data is not None  # checked
-    how, split = request.running, task.split(request.split)
+    inference, split = request.running, task.split(request.split)
     state = read_checkpoint(path)
-    predictor = predictor_for_split(path, state["cfg"], task, request.data, how)
+    predictor = predictor_for_split(path, state["cfg"], task, request.data, inference)
     with reported_as_data_error(path):
         examples = predictor.split(split, task)
     if not isinstance(examples, ScoredRows):
         if request.scores or len(request.checkpoints) != 1:
             who = f"--task {task.name}" if request.task else f"{path}: a model of {predictor.name}"
             raise DataError(f"{who} takes one checkpoint, without --scores")
-        return examples.decode(load_model(path, state, predictor.task, how), True)
+        return examples.decode(load_model(path, state, predictor.task, inference), True)
     digest = sha256_of(path)
-    made_from: dict[str, Any] = {"checkpoint": digest, "data": examples.digest, "fp16": how.fp16}
-    if how.half == "bf16":
-        made_from["precision"] = how.half
+    made_from: dict[str, Any] = {"checkpoint": digest, "data": examples.digest, "fp16": inference.fp16}
+    if inference.half == "bf16":
+        made_from["precision"] = inference.half
     made_from.update(examples.texts)
     calibrated: dict[str, Any] = {"temperature": read_temperature(path), "thresholds": read_thresholds(path)}
-    file = request.out / "scores" / f"{task.name}-{split}-{digest[:12]}{how.half and f'-{how.half}'}.npz"
+    name = f"{task.name}-{split}-{digest[:12]}{inference.half and f'-{inference.half}'}.npz"
+    file = request.out / "scores" / name
     if file.is_file():
         scores = Scores.load(file)
         if scores.made_from == made_from:
@@ -107,7 +108,7 @@ def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
                 scores = replace(scores, **calibrated)
                 scores.save(file)
             return scores
-    scores = examples.decode(load_model(path, state, predictor.task, how, predictor.labels), True)
+    scores = examples.decode(load_model(path, state, predictor.task, inference, predictor.labels), True)
     scores = replace(scores, task=task.name, split=split, made_from=made_from, **calibrated)
     scores.save(file)
     return scores
@@ -138,9 +139,9 @@ def _check(request: Request, task: PredictionTask) -> None:
             "--data is missing: pass the data folder to run the checkpoints on, or a file of texts with "
             "--input FILE --text COLUMN"
         )
-    for option, given, of in (("--wnli-test", request.wnli, "WNLI"), ("--gold", request.gold, "QNLI")):
-        if given is not None and task.name != of:
-            raise DataError(f"{option} is for --task {of}, not {task.name}. Leave it out.")
+    for option, given, benchmark in (("--wnli-test", request.wnli, "WNLI"), ("--gold", request.gold, "QNLI")):
+        if given is not None and task.name != benchmark:
+            raise DataError(f"{option} is for --task {benchmark}, not {task.name}. Leave it out.")
 
 
 def _loaded(path: Path, task: PredictionTask, request: Request) -> Scores:
@@ -156,8 +157,9 @@ def _loaded(path: Path, task: PredictionTask, request: Request) -> Scores:
 def _check_distinct(members: Sequence[Scores]) -> None:
     seen: dict[tuple[str, bool, str], str] = {}
     for member in members:
-        how = member.made_from
-        key = (str(how.get("checkpoint", member.name)), bool(how.get("fp16")), str(how.get("precision", "")))
+        given = member.made_from
+        precision = bool(given.get("fp16")), str(given.get("precision", ""))
+        key = str(given.get("checkpoint", member.name)), *precision
         if key in seen:
             raise DataError(f"{member.name}: is the same model as {seen[key]}. Pass each only once.")
         seen[key] = member.name

@@ -3,8 +3,8 @@
 A row of input is what :meth:`Predictor.read` finds in a file, or :meth:`Predictor.rows` in a program: a text
 or a pair of texts, a question with choices, the words of a sentence, a question about a context. All rows go
 the same way: they become a data set of the model's own task, its mini-batches are predicted
-(:meth:`fairseq_adv.evaluation.trained.Trained.predictions`), and the predictions become :class:`Answers`. A
-split of prepared data begins with the data set.
+(:meth:`fairseq_adv.evaluation.trained.Trained.predictions`), and the predictions become
+:class:`~fairseq_adv.evaluation.predict.decisions.Answers`. A split of prepared data begins with the data set.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.table_files import PlacedRow, text_cell
-from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
-from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.trained import Trained
 from fairseq_adv.objectives.base import Sample
 
@@ -65,13 +63,13 @@ def only_a_path(file: InputFile, takes: str, *read: str) -> None:
 
 def read_columns(rows: Iterable[PlacedRow], names: Sequence[str]) -> dict[str, list[str]]:
     """Columns of a table by name, as text whatever they have; "" for ``null``."""
-    found: dict[str, list[str]] = {name: [] for name in names}
+    columns: dict[str, list[str]] = {name: [] for name in names}
     for where, row in rows:
-        for name, cells in found.items():
+        for name, cells in columns.items():
             value = row.get(name, "")
             is_text = not isinstance(value, (bool, int, float)) and value is not None
             cells.append(text_cell(row, name, where) if is_text else "" if value is None else str(value))
-    return found
+    return columns
 
 
 class Predictor(Protocol):
@@ -79,6 +77,7 @@ class Predictor(Protocol):
 
     takes: str  # what its rows are, for messages
     name: str  # what the models of an ensemble must share
+    joins: bool  # whether several models can answer together
     labels: Sequence[str]  # its classes in the model's order, if it has any
     task: FairseqTask  # with the dictionaries of the model
 
@@ -105,36 +104,8 @@ class Examples(Protocol):
     """Rows in the form of the task's data set."""
 
     def decode(self, trained: Trained, progress: bool) -> Any:
-        """Runs the model: its scores for each row, to be joined with those of others, or :class:`Answers`."""
-
-
-class Answers(Protocol):
-    """The answers to all rows.
-
-    Attributes:
-        rows: their number.
-        ending: of the file that has them.
-        notes: messages for the user.
-    """
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def ending(self) -> str: ...
-    @property
-    def notes(self) -> list[str]: ...
-
-    def predictions(self) -> list[Prediction]:
-        """For a program."""
-
-    def files(self, file: Path) -> dict[Path, str]:
-        """The contents of ``file``, and of further files next to it."""
-
-    def measured(self, task: str) -> dict[str, float]:
-        """Scores x 100 as a value of ``--task`` defines them, if right answers are known."""
-
-    def report(self) -> Report | None:
-        """The scores of each class or type, if there are some and right answers are known."""
+        """Runs the model. Returns its scores for each row, to be joined with those of others, or
+        :class:`~fairseq_adv.evaluation.predict.decisions.Answers`."""
 
 
 def predictions_at_tokens(trained: Trained, dataset: Any, progress: bool) -> Iterator[tuple[Sample, Tensor]]:

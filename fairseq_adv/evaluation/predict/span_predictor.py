@@ -42,7 +42,7 @@ class SpanAnswers:
     """The best answers of each question, from all its windows."""
 
     squad: Squad
-    found: dict[str, list[Candidate]] = field(default_factory=dict)  # spans by the question's id
+    candidates: dict[str, list[Candidate]] = field(default_factory=dict)  # spans by the question's id
     # no answer, by the question's id; of the window where it scores lowest
     nulls: dict[str, Candidate] = field(default_factory=dict)
 
@@ -52,13 +52,13 @@ class SpanAnswers:
     @property
     def rows(self) -> int:
         """Number of questions."""
-        return len(self.found)
+        return len(self.candidates)
 
     def predictions(self) -> list[Prediction]:
         answers, nbest = self.answers(), self.nbest()
         return [
             Prediction(answers[name], {one["text"]: one["probability"] for one in nbest[name]})
-            for name in self.found
+            for name in self.candidates
         ]
 
     def files(self, file: Path) -> dict[Path, str]:
@@ -81,20 +81,20 @@ class SpanAnswers:
     def spans(self) -> dict[str, str]:
         """The best span of each question."""
         return {
-            name: max(found, key=lambda one: one.score).text if found else ""
-            for name, found in self.found.items()
+            name: max(candidates, key=lambda one: one.score).text if candidates else ""
+            for name, candidates in self.candidates.items()
         }
 
     def null_odds(self) -> dict[str, float]:
         """The lowest score of no answer over all windows, minus the best score of a span."""
         return {
-            name: self.nulls[name].score - max((one.score for one in found), default=NO_SPAN)
-            for name, found in self.found.items()
+            name: self.nulls[name].score - max((one.score for one in candidates), default=NO_SPAN)
+            for name, candidates in self.candidates.items()
         }
 
     def nbest(self) -> dict[str, list[dict[str, Any]]]:
         """The best answers of each question, one for each text, with their probabilities."""
-        return {name: _with_probabilities(self._distinct(name)) for name in self.found}
+        return {name: _with_probabilities(self._distinct(name)) for name in self.candidates}
 
     def measured(self, task: str = "squad") -> dict[str, float]:
         """The scores of the official evaluation, if the right answers are known."""
@@ -111,7 +111,7 @@ class SpanAnswers:
         """There are no classes."""
 
     def _distinct(self, name: str) -> list[Candidate]:
-        candidates: Iterable[Candidate] = self.found[name]
+        candidates: Iterable[Candidate] = self.candidates[name]
         if self.squad.has_impossible:
             candidates = [*candidates, self.nulls[name]]
         best: dict[str, Candidate] = {}
@@ -140,7 +140,7 @@ class SpanRows:
                     if math.isfinite(score):
                         text = self.dataset.text_of(window, first, last)
                         candidate = Candidate(text, float(begin[row, first]), float(end[row, last]))
-                        answers.found[name].append(candidate)
+                        answers.candidates[name].append(candidate)
                 if name not in answers.nulls or nulls[row] < answers.nulls[name].score:
                     answers.nulls[name] = Candidate("", float(begin[row, 0]), float(end[row, 0]))
         return answers
@@ -150,6 +150,7 @@ class SpanPredictor:
     """A row is a question about a context."""
 
     takes, name = "questions about contexts", "spans"
+    joins = False
     labels: Sequence[str] = ()
 
     def __init__(self, task: SpanQATask) -> None:

@@ -80,18 +80,19 @@ class TagRows:
 
     def decode(self, trained: Trained, progress: bool) -> TagAnswers:
         """The most probable tag of each word."""
-        found: list[list[str]] = [[] for _ in self.dataset.examples]
+        tags: list[list[str]] = [[] for _ in self.dataset.examples]
         for sample, predictions in predictions_at_tokens(trained, self.dataset, progress):
             best = predictions.argmax(dim=1).tolist()
             for row, number in zip(sample["sentence"].tolist(), best):
-                found[int(sample["id"][row])].append(self.task.tags[number])
-        return TagAnswers(self.dataset.examples, found, bool(self.task.cfg.strict))
+                tags[int(sample["id"][row])].append(self.task.tags[number])
+        return TagAnswers(self.dataset.examples, tags, bool(self.task.cfg.strict))
 
 
 class TagPredictor:
     """A row is a :class:`~fairseq_adv.data.tags.columns.TaggedSentence`."""
 
     takes, name = "words in columns", "tags"
+    joins = False
     labels: Sequence[str] = ()
 
     def __init__(self, task: TaggingTask) -> None:

@@ -9,10 +9,9 @@ from typing import Any, BinaryIO, NamedTuple, TextIO, Union
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import max_line, too_long
-from fairseq_adv.evaluation.inference import InferenceConfig
-from fairseq_adv.evaluation.predict.decisions import Decisions, Prediction, combine
+from fairseq_adv.evaluation.predict.decisions import Answers, Decisions, Prediction, combine
 from fairseq_adv.evaluation.predict.ensemble import Scores, join
-from fairseq_adv.evaluation.predict.predictors import Answers, InputFile, Predictor, read_columns
+from fairseq_adv.evaluation.predict.predictors import InputFile, Predictor, read_columns
 from fairseq_adv.evaluation.predict.text_predictor import split_at_tab
 from fairseq_adv.evaluation.trained import Trained
 
@@ -75,11 +74,10 @@ class TextModel:
         """
         given = texts if isinstance(texts, (str, Mapping)) else list(texts)
         rows = self._rows(given)
-        how = None if batch_size is None else replace(self._members[0].trained.how, batch_size=batch_size)
-        found = combine(self._decoded(rows, how)).predictions() if rows else []
-        if not (found and self.takes_questions):
-            return found
-        parts = zip(found, given, rows)
+        predictions = combine(self._decoded(rows, batch_size=batch_size)).predictions() if rows else []
+        if not (predictions and self.takes_questions):
+            return predictions
+        parts = zip(predictions, given, rows)
         return [one if isinstance(value, Question) else _with_texts(one, row) for one, value, row in parts]
 
     def scores(self, texts: Iterable[Row], progress: bool = False) -> Scores | None:
@@ -89,7 +87,7 @@ class TextModel:
             progress: show a progress bar for each model.
         """
         rows = self._rows(texts)
-        return join(self._decoded(rows, progress=progress)) if rows else None
+        return join(self._decoded(rows, progress)) if rows else None
 
     def answer_file(self, file: InputFile, progress: bool = True) -> Answers:
         """The answers to the rows of a file.
@@ -107,7 +105,7 @@ class TextModel:
         # Tags are read with the words.
         is_read = not file.label or predictor.name == "tags"
         gold = None if is_read else predictor.gold(file)
-        answers = combine(self._decoded(rows, None, progress))
+        answers = combine(self._decoded(rows, progress))
         return replace(answers, kept=kept, gold=gold) if isinstance(answers, Decisions) else answers
 
     def _rows(self, texts: Iterable[Row]) -> Any:
@@ -117,23 +115,24 @@ class TextModel:
         rows = list(texts)
         return self._members[0].predictor.rows(rows) if rows else None
 
-    def _decoded(self, rows: Any, how: InferenceConfig | None = None, progress: bool = False) -> list[Any]:
+    def _decoded(self, rows: Any, progress: bool = False, batch_size: int | None = None) -> list[Any]:
         """What each member says of the rows."""
-        found = []
+        answers = []
         for predictor, trained, temperature, thresholds in self._members:
-            as_asked = trained if how is None else replace(trained, how=how)
-            decoded = predictor.examples(rows).decode(as_asked, progress)
+            if batch_size is not None:
+                trained = replace(trained, inference=replace(trained.inference, batch_size=batch_size))
+            decoded = predictor.examples(rows).decode(trained, progress)
             is_scores = isinstance(decoded, Scores)
             calibrated = {"temperature": temperature, "thresholds": thresholds}
-            found.append(replace(decoded, **calibrated) if is_scores else decoded)
-        return found
+            answers.append(replace(decoded, **calibrated) if is_scores else decoded)
+        return answers
 
 
-def _with_texts(found: Prediction, question: Question) -> Prediction:
-    """With the choices' texts in place of their labels."""
+def _with_texts(prediction: Prediction, question: Question) -> Prediction:
+    """Puts the choices' texts in place of their labels."""
     texts = {choice.label: choice.text for choice in question.choices}
-    shares = {texts[label]: share for label, share in found.probabilities.items()}
-    return replace(found, label=texts[found.label], probabilities=shares)
+    shares = {texts[label]: share for label, share in prediction.probabilities.items()}
+    return replace(prediction, label=texts[prediction.label], probabilities=shares)
 
 
 def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
@@ -162,14 +161,14 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
                 rows.append(split_at_tab(line.rstrip(b"\r").decode(encoding), where))
             except UnicodeDecodeError as error:
                 raise DataError(f"{where}: not UTF-8. Convert the text to UTF-8") from error
-        for found in model.predict(rows):  # type: ignore[arg-type]
-            if found.labels is not None:
-                shares = ", ".join(f"{name} {share:.4f}" for name, share in found.probabilities.items())
-                print(f"{found.label}\t{shares}", file=sink)
-            elif found.value is None:
-                print(f"{found.label}\t{found.probabilities[found.label]:.4f}", file=sink)
+        for prediction in model.predict(rows):  # type: ignore[arg-type]
+            if prediction.labels is not None:
+                shares = ", ".join(f"{name} {share:.4f}" for name, share in prediction.probabilities.items())
+                print(f"{prediction.label}\t{shares}", file=sink)
+            elif prediction.value is None:
+                print(f"{prediction.label}\t{prediction.probabilities[prediction.label]:.4f}", file=sink)
             else:
-                print(f"{found.value:.6f}", file=sink)
+                print(f"{prediction.value:.6f}", file=sink)
         sink.flush()
 
 

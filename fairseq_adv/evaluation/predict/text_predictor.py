@@ -61,6 +61,7 @@ class TextPredictor:
     """
 
     takes = "texts"
+    joins = True
     kind = "classes"  # of the scores, if there are labels
     several = False  # whether a text may have several labels
 
@@ -166,12 +167,12 @@ class TextPredictor:
         starts = (cfg.init_token, cfg.separator_token)
         parts = [encoded(self.tokenizer, column, start) for column, start in zip(zip(*rows), starts)]
         whole = [torch.from_numpy(np.concatenate(row)) for row in zip(*parts)]
-        how = getattr(cfg, "long_texts", HEAD)
-        text = told(how, limit, np.array([len(row) for row in whole]))
+        long_texts = getattr(cfg, "long_texts", HEAD)
+        text = told(long_texts, limit, np.array([len(row) for row in whole]))
         if text and not self._has_told:
             self._has_told = True
             logger.warning("%s: %s", self.path, text)
-        dataset = read_long(_dataset(whole, self.task, limit), how)
+        dataset = read_long(_dataset(whole, self.task, limit), long_texts)
         return self._scored(dataset, self.labels, np.full(len(rows), "", dtype="<U1"))
 
     def _gold_of_split(
@@ -273,12 +274,12 @@ def _texts_of(data: Path, split: str) -> dict[str, str]:
     made_from = read_manifest(data).get("made_from", {})
     files = {(task.name, one.name): one.file for task in TASKS for one in task.splits}
     file = files.get((str(made_from.get("task")), split))
-    found = {}
+    known_hashes = {}
     for name, key, part in zip(TEXTS, ("rows (sha256)", "input files (sha256)"), (split, file)):
         hashes = made_from.get(key)
         if isinstance(hashes, dict) and part in hashes:
-            found[name] = str(hashes[part])
-    return found
+            known_hashes[name] = str(hashes[part])
+    return known_hashes
 
 
 class LabelPredictor(TextPredictor):
@@ -291,11 +292,11 @@ class LabelPredictor(TextPredictor):
         """The labels of each row, as :func:`joined_labels`; a label without a column holds for no row."""
         columns = LabelColumns((str(file.label), *file.more_labels), file.label_separator or "")
         read = read_texts("the labels", self.table(file), Columns((), columns.columns[0], read=columns))
-        found = []
+        gold = []
         for text, where in zip(read.labels, read.where):
             names = [class_of_model(name, self.labels, where, WRONG_LABEL) for name in labels_in(text)]
-            found.append(joined_labels(names))
-        return found
+            gold.append(joined_labels(names))
+        return gold
 
     @staticmethod
     def named(target: Tensor, labels: Sequence[str]) -> str:

@@ -68,7 +68,7 @@ class Request:
     resources: Resources
     at_once: int = 32  # examples attacked at the same time
     data: Path | None = None  # the model's training data, if it has moved
-    how: InferenceConfig = field(default_factory=InferenceConfig)
+    inference: InferenceConfig = field(default_factory=InferenceConfig)
 
 
 def attack_file(request: Request, model: Callable[[], TextModel] | None = None) -> dict[str, Any]:
@@ -96,18 +96,18 @@ def attack_file(request: Request, model: Callable[[], TextModel] | None = None) 
             records = _kept(out / EXAMPLES) or _attacked(
                 request, made_from, model or partial(load_model, request)
             )
-            found = summary(request.settings, made_from, records)
-            atomic_write(out / PAGE, page(found, records))
-            atomic_write(out / SUMMARY, json.dumps(found, indent=2) + "\n")
+            results = summary(request.settings, made_from, records)
+            atomic_write(out / PAGE, page(results, records))
+            atomic_write(out / SUMMARY, json.dumps(results, indent=2) + "\n")
     finally:
         with suppress(OSError):  # it has results
             out.rmdir()
-    return found
+    return results
 
 
 def load_model(request: Request) -> TextModel:
     """The model of a request."""
-    return load(request.checkpoint, data=request.data, how=request.how)
+    return load(request.checkpoint, data=request.data, how=request.inference)
 
 
 def _attacked(
@@ -124,7 +124,7 @@ def _attacked(
     first = examples[0].example
     victim([(first.id, first.text.originals)])  # reports mismatches before anything is written
     if isinstance(settings, Settings):
-        start = partial(search, parts=build(settings, request.resources, victim, request.how.device))
+        start = partial(search, parts=build(settings, request.resources, victim, request.inference.device))
     else:
         change = read_change(request.file, model, settings, request.resources)
         start = partial(try_variants, settings=settings, victim=victim, change=change)
@@ -142,15 +142,15 @@ def _made_from(request: Request) -> dict[str, Any]:
         if not file[later]:
             del file[later]
     given = request.checkpoint
-    named = {**asdict(request.resources), "tokenizer": request.how.tokenizer_dir}
+    named = {**asdict(request.resources), "tokenizer": request.inference.tokenizer_dir}
     return {
         "checkpoint": _digest(given) if given.is_dir() else sha256_of(given),
         "file": {"sha256": sha256_of(request.file.path), **file},
         "settings": request.settings.as_json(),
         "resources": {name: _digest(path) for name, path in named.items() if path is not None},
-        "fp16": request.how.fp16,
-        **({"thresholds": found} if (found := read_thresholds(request.checkpoint)) else {}),
-        **({} if request.how.precision == "fp32" else {"precision": request.how.precision}),
+        "fp16": request.inference.fp16,
+        **({"thresholds": thresholds} if (thresholds := read_thresholds(request.checkpoint)) else {}),
+        **({} if request.inference.precision == "fp32" else {"precision": request.inference.precision}),
     }
 
 
@@ -207,10 +207,10 @@ def _kept(file: Path) -> list[dict[str, Any]]:
     return [checked_object(line, _KINDS, f"{file}:{number}", _FIX) for number, line in enumerate(lines, 1)]
 
 
-def _are_all(value: Any, length: int, kind: FieldType) -> bool:
+def _are_all(value: Any, length: int, field_type: FieldType) -> bool:
     """Whether it is a list of lists of this length."""
     return isinstance(value, list) and all(
-        isinstance(one, list) and len(one) == length and all(map(kind[1], one)) for one in value
+        isinstance(one, list) and len(one) == length and all(map(field_type[1], one)) for one in value
     )
 
 

@@ -99,14 +99,14 @@ class SentenceVectors:
         unique = list(dict.fromkeys(texts))
         dictionary, most = self._encoder.dictionary, self._encoder.most
         rows = [row[:most] for row in encoded(self._encoder.tokenizer, unique, dictionary.bos())]
-        found: dict[str, npt.NDArray[np.float32]] = {}
+        vectors: dict[str, npt.NDArray[np.float32]] = {}
         for part, tokens in self._encoder.batches(rows):
             with torch.no_grad():
                 features = self._encoder.model(tokens, features_only=True)[0].float()
             real = (tokens != dictionary.pad()).unsqueeze(-1)
             means = (features * real).sum(1) / real.sum(1)
-            found.update(zip([unique[i] for i in part], means.cpu().numpy()))
-        return [found[text] for text in texts]
+            vectors.update(zip([unique[i] for i in part], means.cpu().numpy()))
+        return [vectors[text] for text in texts]
 
 
 class MaskedLMCandidates:
@@ -131,7 +131,7 @@ class MaskedLMCandidates:
     def _of(self, text: WordText, most: int) -> list[list[str]]:
         dictionary = self._encoder.dictionary
         aligned = encode_aligned(self._encoder.tokenizer, text.texts())
-        found: list[list[str]] = [[] for _ in text.words]
+        candidates: list[list[str]] = [[] for _ in text.words]
         for number in {place.text for place in text.places}:
             ids, starts, ends = aligned.of(number)
             row = np.concatenate([[dictionary.bos()], ids, [dictionary.eos()]])[: self._encoder.most]
@@ -143,8 +143,8 @@ class MaskedLMCandidates:
                 if place.text == number and first <= last < len(row) - 1:
                     word = text.words[index]
                     proposed = self._proposed(log_probs[int(first) + 1 : int(last) + 2], most)
-                    found[index] = [cased_like(other, word) for other in proposed if is_one_word(other)]
-        return found
+                    candidates[index] = [cased_like(other, word) for other in proposed if is_one_word(other)]
+        return candidates
 
     def _proposed(self, log_probs: Tensor, most: int) -> list[str]:
         """The ``most`` most probable words with as many tokens as there are (tokens, V) log-probabilities."""

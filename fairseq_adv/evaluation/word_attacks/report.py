@@ -44,34 +44,34 @@ def summary(settings: Settings | Variants, made_from: Mapping[str, Any], records
     }
 
 
-def lines(found: Mapping[str, Any]) -> list[str]:
+def lines(results: Mapping[str, Any]) -> list[str]:
     """The summary for a reader, with all settings next to the numbers."""
-    head, row = _cells(found)
-    return [f"{found['title']}, {found['examples']} examples", head, row, *setting_lines(found)]
+    head, row = _cells(results)
+    return [f"{results['title']}, {results['examples']} examples", head, row, *setting_lines(results)]
 
 
 def table(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
     """Attacks that tried variants of the same texts, for a reader."""
-    width = max(len(found["title"]) for found in summaries)
-    cells = [_cells(found) for found in summaries]
-    rows = [f"{found['title']:{width}}{row}" for found, (_, row) in zip(summaries, cells)]
-    settings = [f"{found['title']}: {line}" for found in summaries for line in setting_lines(found)]
+    width = max(len(results["title"]) for results in summaries)
+    cells = [_cells(results) for results in summaries]
+    rows = [f"{results['title']:{width}}{row}" for results, (_, row) in zip(summaries, cells)]
+    settings = [f"{results['title']}: {line}" for results in summaries for line in setting_lines(results)]
     return [f"{summaries[0]['examples']} examples", " " * width + cells[0][0], *rows, *settings]
 
 
-def _cells(found: Mapping[str, Any]) -> tuple[str, str]:
+def _cells(results: Mapping[str, Any]) -> tuple[str, str]:
     """The names of the numbers, and the numbers."""
     columns = (
-        ("Clean", found["clean"]), ("Aua", found["aua"]), ("Suc", found["suc"]), ("#Query", found["queries"]),
-        ("changed words %", found["changed"]),
+        ("Clean", results["clean"]), ("Aua", results["aua"]), ("Suc", results["suc"]),
+        ("#Query", results["queries"]), ("changed words %", results["changed"]),
     )  # fmt: skip
     head = "".join(f"{name:>{max(9, len(name) + 2)}}" for name, _ in columns)
     return head, "".join(f"{_text(value):>{max(9, len(name) + 2)}}" for name, value in columns)
 
 
-def setting_lines(found: Mapping[str, Any]) -> list[str]:
+def setting_lines(results: Mapping[str, Any]) -> list[str]:
     """The settings, for a reader."""
-    settings, resources = found["settings"], found["made_from"]["resources"]
+    settings, resources = results["settings"], results["made_from"]["resources"]
     if "variants" in settings:
         return [_budget(settings, resources)]
     tagged = settings["part_of_speech"] and "tagger" in resources
@@ -97,7 +97,7 @@ def setting_lines(found: Mapping[str, Any]) -> list[str]:
 def _budget(settings: Mapping[str, Any], resources: Mapping[str, Any]) -> str:
     if "max_appended" in settings:
         places = {"append_words": "a file", "append_texts": "texts of other classes"}
-        source = next((told for name, told in places.items() if name in resources), "everyday words")
+        source = next((shown for name, shown in places.items() if name in resources), "everyday words")
         most = f"{settings['max_appended']} words appended, from {source}"
     else:
         most = f"{100 * settings['max_changed_share']:g} % of the words changed"
@@ -128,12 +128,12 @@ del { background: #fdd; color: #900; } ins { background: #dfd; color: #060; text
 _ORDER = {"succeeded": 0, "failed": 1, "skipped": 2}
 
 
-def page(found: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
+def page(results: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
     """The page: the summary, then the examples, starting with those whose answer changed."""
-    title = escape(f"{found['title']}: what changed")
+    title = escape(f"{results['title']}: what changed")
     ordered = sorted(records, key=lambda record: _ORDER[record["status"]])
     body = "".join(map(_article, ordered))
-    numbers = escape("\n".join(lines(found)))
+    numbers = escape("\n".join(lines(results)))
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <style>
@@ -158,12 +158,12 @@ def _article(record: Mapping[str, Any]) -> str:
 
 def _marked(record: Mapping[str, Any]) -> list[str]:
     """The texts with their changes marked."""
-    found = [""] * len(record["original"])
-    ends = [0] * len(found)
+    marked = [""] * len(record["original"])
+    ends = [0] * len(marked)
     for (text, start, end), (before, after) in zip(record["places"], record["changes"]):
         original = record["original"][text]
-        found[text] += escape(original[ends[text] : start])
-        found[text] += f"<del>{escape(before)}</del> " if before else ""  # else the word was added
-        found[text] += f"<ins>{escape(after)}</ins>"
+        marked[text] += escape(original[ends[text] : start])
+        marked[text] += f"<del>{escape(before)}</del> " if before else ""  # else the word was added
+        marked[text] += f"<ins>{escape(after)}</ins>"
         ends[text] = end
-    return [mark + escape(original[end:]) for mark, original, end in zip(found, record["original"], ends)]
+    return [mark + escape(original[end:]) for mark, original, end in zip(marked, record["original"], ends)]

@@ -56,7 +56,7 @@ def _answers(requests: dict[int, Request]) -> dict[int, list[Any]]:
     services = {id(request.service): request.service for request in requests.values()}
     for key, service in services.items():
         askers = [number for number, request in requests.items() if id(request.service) == key]
-        found = iter(service([question for number in askers for question in requests[number].questions]))
+        replies = iter(service([question for number in askers for question in requests[number].questions]))
         for number in askers:
-            answers[number] = list(islice(found, len(requests[number].questions)))
+            answers[number] = list(islice(replies, len(requests[number].questions)))
     return answers

@@ -116,8 +116,8 @@ class Asking:
         known.queries += len(rows)
         new = list(dict.fromkeys(row for row in rows if row not in known.answers))
         if new:
-            found = yield Request(self.victim, [(self.example.id, row) for row in new])
-            known.answers.update(zip(new, found))
+            answers = yield Request(self.victim, [(self.example.id, row) for row in new])
+            known.answers.update(zip(new, answers))
         answers = [known.answers[row] for row in rows]
         return [1 - float(p[self.example.gold]) for p in answers], [int(p.argmax()) for p in answers]
 
@@ -170,20 +170,20 @@ class _Searching(Asking):
             if len(now.text.changed()) >= allowed:
                 return self.outcome(FAILED, "the share of words that may change is used up", first, now)
             texts, similarities = yield from self._candidates(now.text, place)
-            found = yield from self.scores(texts, similarities)
-            found.sort(key=lambda one: -one.score)
-            if not found or found[0].score <= now.score:
+            scored = yield from self.scores(texts, similarities)
+            scored.sort(key=lambda one: -one.score)
+            if not scored or scored[0].score <= now.score:
                 continue
-            now = found[0]
+            now = scored[0]
             if now.predicted != self.example.gold:
-                return self.outcome(SUCCEEDED, "the model's answer changed", first, self._best(found))
+                return self.outcome(SUCCEEDED, "the model's answer changed", first, self._best(scored))
         why = "the query budget is used up" if self.known.is_spent else "every word was tried"
         return self.outcome(FAILED, why, first, now)
 
-    def _best(self, found: Sequence[Scored]) -> Scored:
+    def _best(self, scored: Sequence[Scored]) -> Scored:
         """The most similar of the candidates that change the answer, starting from the best score."""
-        best = found[0]
-        for one in found:
+        best = scored[0]
+        for one in scored:
             if one.predicted == self.example.gold or one.similarity is None or best.similarity is None:
                 break
             if one.similarity > best.similarity:
@@ -253,13 +253,13 @@ class _Searching(Asking):
         begin = max(0, place - 4)
         before, after = words[begin:place], words[place + 1 : place + 4]
         wanted = tagger([*before, words[place], *after])[len(before)]
-        found = []
+        alike = []
         for other in others:
             parts = words_of(other) or [other]
             tag = tagger([*before, *parts, *after])[len(before)]
             if tag == wanted or {tag, wanted} == {"NOUN", "VERB"}:
-                found.append(other)
-        return found
+                alike.append(other)
+        return alike
 
     def _similarities(
         self, text: WordText, texts: Sequence[WordText], place: int

@@ -111,10 +111,10 @@ class Victim:
         rows = [self._attacked[name].row(texts) for name, texts in questions]
         if self._model.takes_questions:
             rows = [replace(row, id=str(number)) for number, row in enumerate(rows)]
-        found = self._model.scores(rows)
-        if self._model.several and found is not None:
-            return self._all_right([name for name, _ in questions], found)
-        return [] if found is None else list(np.exp(found.log_probs.astype(np.float64)))
+        scores = self._model.scores(rows)
+        if self._model.several and scores is not None:
+            return self._all_right([name for name, _ in questions], scores)
+        return [] if scores is None else list(np.exp(scores.log_probs.astype(np.float64)))
 
     def _all_right(self, names: Sequence[str], scores: Scores) -> list[npt.NDArray[np.float64]]:
         """(2,) each: the probability of the answer to the label that is least sure to be right, and the rest.
@@ -159,15 +159,15 @@ def _texts(file: AttackedFile, text: str, label: str, model: TextModel) -> list[
     rows = (
         row for row in _labelled(file, file.path, columns, label, model) if only is None or only in row[1]
     )
-    found = []
+    examples = []
     for number, known, texts in islice(rows, file.examples):
         gold = 0 if model.several else labels.index(known[0])
         answers = [joined_labels(known), "other labels"] if model.several else labels
         example = Example(str(number), WordText.of(texts, attacked), gold)
-        found.append(Attacked(example, lambda texts: texts, answers, _NAMES[len(texts)], known))
-    if not found:
+        examples.append(Attacked(example, lambda texts: texts, answers, _NAMES[len(texts)], known))
+    if not examples:
         raise DataError(f"{file.path}: no row of the class {only}. Pass another --only-class.")
-    return found
+    return examples
 
 
 def _labelled(
@@ -230,7 +230,7 @@ def _questions(file: AttackedFile) -> list[Attacked]:
             f"{file.path}: --text, --text-pair, --label, --label-map, --only-class, --no-header and "
             "--encoding are for models of texts, but this one takes questions. Leave them out."
         )
-    side, found = _side(file, ("question", "documents", "choices")), []
+    side, examples = _side(file, ("question", "documents", "choices")), []
     questions = read_any_questions(file.path, file.path.stem)
     for number, question in enumerate(questions[: file.examples]):
         if question.answer is None:
@@ -239,8 +239,8 @@ def _questions(file: AttackedFile) -> list[Attacked]:
         kinds = [name.partition(" ")[0] for name in names]
         attacked = [i for i, kind in enumerate(kinds) if kind == side.removesuffix("s")]
         example = Example(str(number), WordText.of(texts, attacked), question.answer)
-        found.append(Attacked(example, row, [choice.label for choice in question.choices], names))
-    return found
+        examples.append(Attacked(example, row, [choice.label for choice in question.choices], names))
+    return examples
 
 
 def _as_texts(question: Question) -> tuple[list[str], list[str], Row]:

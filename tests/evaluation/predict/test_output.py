@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.evaluation.predict.benchmarks import FILES, PREDICTION_TASKS, prediction_task
+from fairseq_adv.evaluation.predict.benchmarks import FILES, GLUE_TASKS, prediction_task
 
 pytestmark = pytest.mark.fast
 
@@ -34,7 +34,7 @@ def test_a_sentence_of_wsc_has_a_number(tmp_path: Path) -> None:
 
 
 def test_glue_files_are_those_of_the_submission() -> None:
-    assert {task.file("test", "csv") for task in PREDICTION_TASKS if task.glue} == set(FILES)
+    assert {task.file("test", "csv") for task in GLUE_TASKS} == set(FILES)
     assert prediction_task("mnlimm").file("test", "csv") == "MNLI-mm.tsv"
     assert prediction_task("MNLI-mm").split("test") == "test1"
     assert prediction_task("MNLI-m").split("test") == "test"

@@ -196,7 +196,7 @@ def test_the_least_score_of_no_answer_counts(tmp_path: Path) -> None:
     assert answers.nbest()["b"][0]["text"] == "" and answers.nbest()["a"][0]["text"] != ""
     files = {path.name: content for path, content in answers.files(tmp_path / "predictions.json").items()}
     assert set(files) == {"predictions.json", "nbest_predictions.json", "null_odds.json"}
-    answers.found["a"].clear()  # as of a context that has no token
+    answers.candidates["a"].clear()  # as of a context that has no token
     files = {path.name: content for path, content in answers.files(tmp_path / "predictions.json").items()}
     odds = json.loads(files["null_odds.json"], parse_constant=pytest.fail)
     assert odds["a"] > 1e8 and answers.answers()["a"] == ""

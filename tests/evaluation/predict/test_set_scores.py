@@ -22,7 +22,7 @@ from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.evaluation.predict.evaluation_sets import set_scores
+from fairseq_adv.evaluation.predict.set_scores import set_scores
 
 SETS = {one.name: one for one in EVALUATION_SETS}
 NLI = ("entailment", "neutral", "contradiction")

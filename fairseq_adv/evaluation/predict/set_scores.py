@@ -33,10 +33,10 @@ def answer_set(
     names = _names(model, chosen, label_map)
     scores = model.scores(rows.texts, progress=True)  # type: ignore[arg-type]
     assert scores is not None  # no set is empty
-    found = decide(scores)
-    answers = [names.get(answer, HANS[1]) for answer in found.answers]
+    decisions = decide(scores)
+    answers = [names.get(answer, HANS[1]) for answer in decisions.answers]
     kept = {**rows.columns, "label": rows.labels}
-    return replace(found, answers=answers, gold=rows.labels, kept=kept), set_scores(chosen, rows, answers)
+    return replace(decisions, answers=answers, gold=rows.labels, kept=kept), set_scores(chosen, rows, answers)
 
 
 def _names(model: TextModel, chosen: EvaluationSet, label_map: Mapping[str, str]) -> dict[str, str]:
@@ -82,19 +82,19 @@ def set_scores(chosen: EvaluationSet, rows: EvaluationRows, answers: Sequence[st
         more = {"mean": _mean(rounds), "all rounds": accuracy["accuracy"]}
         return {**rounds, **(more if len(rounds) > 1 else {})}
     if chosen.name == "AdvGLUE-MNLI":
-        found = _accuracies(rows.columns["task"], right)
+        metrics = _accuracies(rows.columns["task"], right)
     else:
         task = chosen.name.partition("-")[2]
-        found = measure(task, answers, rows.labels, np.zeros(len(answers), dtype=bool))
-    return {**found, "score": _mean(found)}
+        metrics = measure(task, answers, rows.labels, np.zeros(len(answers), dtype=bool))
+    return {**metrics, "score": _mean(metrics)}
 
 
 def _accuracies(groups: Sequence[str], right: Sequence[bool]) -> dict[str, float]:
     """The accuracy of each group x 100, in the order of their first rows."""
-    found: dict[str, list[bool]] = {}
+    right_of: dict[str, list[bool]] = {}
     for group, one in zip(groups, right):
-        found.setdefault(group, []).append(one)
-    return {group: 100.0 * sum(ones) / len(ones) for group, ones in found.items()}
+        right_of.setdefault(group, []).append(one)
+    return {group: 100.0 * sum(ones) / len(ones) for group, ones in right_of.items()}
 
 
 def _mean(scores: Mapping[str, float]) -> float:
