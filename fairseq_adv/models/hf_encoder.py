@@ -188,11 +188,11 @@ class HFEncoderModel(BaseFairseqModel):
     def _apply(self, fn: Any, recurse: bool = True) -> HFEncoderModel:
         """A cast leaves the frequencies of rotary positions in fp32, as transformers does."""
         buffers = [(module._buffers, name) for module in self.modules() for name in module._buffers]
-        kept = [(there, name, there[name]) for there, name in buffers if name.endswith("inv_freq")]
+        kept = [(holder, name, holder[name]) for holder, name in buffers if name.endswith("inv_freq")]
         super()._apply(fn, recurse)
-        for there, name, exact in kept:
-            if exact is not None and there[name].dtype != exact.dtype:
-                there[name] = exact.to(there[name].device)
+        for holder, name, exact in kept:
+            if exact is not None and holder[name].dtype != exact.dtype:
+                holder[name] = exact.to(holder[name].device)
         return self
 
     def max_positions(self) -> int:
@@ -238,15 +238,15 @@ class HFEncoderModel(BaseFairseqModel):
     def _with_head_by_name(self, tensors: dict[str, Tensor], classes: list[str]) -> dict[str, Tensor]:
         """A folder's tensors with the rows of its head in the order of these classes, or without them."""
         axes = transformers_models.class_axes(self._config, self._head)
-        there = [tensors[name].size(axis) for name, axis in axes.items() if name in tensors]
-        if not there:
+        outputs = [tensors[name].size(axis) for name, axis in axes.items() if name in tensors]
+        if not outputs:
             return tensors
         folder = str(self.args.hf_model)
         names = names_in(json_object(Path(folder) / "config.json"))
-        found = head_to_start_from(folder, names, there[0], classes, self._keeps_head)
-        self.head_message = found.message
+        head = head_to_start_from(folder, names, outputs[0], classes, self._keeps_head)
+        self.head_message = head.message
         others = {name: tensor for name, tensor in tensors.items() if name not in axes}
-        return others if found.rows is None else {**others, **in_order(tensors, axes, found.rows)}
+        return others if head.rows is None else {**others, **in_order(tensors, axes, head.rows)}
 
     def _build(self, tensors: dict[str, Tensor] | None) -> None:
         self.hf = transformers_models.build(self._config, self._head, tensors, str(self.args.hf_model))
