@@ -75,7 +75,7 @@ def plain_globals() -> list[Any]:
 
 
 def checked_globals() -> list[Any]:
-    """The same for our own reading: with stand-ins for numpy's numbers, and with :func:`old_globals`."""
+    """Returns them for our own reading, with stand-ins for numpy's numbers, and with :func:`old_globals`."""
     numbers = [(_numpy_number, name) for name in _NUMBERS]
     return [*_plain(), *numbers, (_NumpyType, "numpy.dtype"), *old_globals()]
 
@@ -86,8 +86,8 @@ def _plain() -> list[Any]:
 
 
 def old_globals() -> list[Any]:
-    """The same of what earlier versions of fairseq wrote: meters, under the name of their module before 0.9,
-    and options of omegaconf. Dataclasses of plug-ins are found once these were imported."""
+    """Returns them for what earlier versions of fairseq wrote: meters, under the name of their module before
+    0.9, and options of omegaconf. Dataclasses of plug-ins are found once these were imported."""
     from fairseq.dataclass import FairseqDataclass
 
     meters = [

@@ -57,7 +57,7 @@ def _refuse_controls(cfg: Any) -> None:
 
 
 def check_arguments(args: Namespace) -> None:
-    """The same for the arguments of ``fairseq-train``, some of which fairseq reads as text.
+    """Checks likewise the arguments of ``fairseq-train``, some of which fairseq reads as text.
 
     Raises:
         DataError: see :func:`check_run`.

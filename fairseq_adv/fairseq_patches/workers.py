@@ -42,7 +42,7 @@ def end_together(refused: str, trainer: Any) -> None:
 
 
 def end_all(refused: str, trainer: Any, status: int = 2) -> None:
-    """As :func:`end_together`, for a reason that all workers have; "" ends none."""
+    """Ends them like :func:`end_together`, for a reason that all workers have; "" ends none."""
     if refused and trainer.data_parallel_rank == 0:
         raise DataError(refused) from None
     if refused:

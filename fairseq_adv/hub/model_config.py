@@ -151,7 +151,7 @@ def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
 
 
 def hydra_model(model_config: dict[str, Any]) -> str:
-    """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` available."""
+    """Writes the same for a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` available."""
     keys = {"_name": "arch", **{key: key for key in (*_FLAGS[1:], "untie_weights_roberta")}}
     lines = [f"{name}: {str(model_config[key]).lower()}" for name, key in keys.items()]
     return "\n".join(["# @package _group_", *lines, ""])

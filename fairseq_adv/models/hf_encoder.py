@@ -151,7 +151,7 @@ class HFEncoderModel(BaseFairseqModel):
         )
 
     def register_token_head(self, name: str, outputs: int, is_span: bool) -> None:
-        """The same for outputs at every token: tags, or begin and end of a span."""
+        """Registers a head likewise for outputs at every token: tags, or begin and end of a span."""
         self._register(name, "QuestionAnswering" if is_span else "TokenClassification", outputs)
 
     def forward(

@@ -61,7 +61,7 @@ _SPECIAL_IDS = {
 
 
 class FirstTokenModules(NamedTuple):
-    """Of a last layer: the projection of its queries, if it may be cut, and what follows its attention."""
+    """A last layer's projection of queries, if it may be cut, and what follows its attention."""
 
     query: nn.Module | None
     after_attention: list[nn.Module]
@@ -153,7 +153,7 @@ def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> An
 
 
 def with_fairseqs_ids(config: Any, words: int) -> Any:
-    """The same for a dictionary of this many words, with fairseq's ids of the special tokens."""
+    """Changes it for a dictionary of this many words, with fairseq's ids of the special tokens."""
     config.vocab_size = words
     for name, value in _SPECIAL_IDS.items():
         if getattr(config, name, None) is not None or name == "pad_token_id":
@@ -371,7 +371,7 @@ def longest_row(model: Any) -> int:
 
 
 def _position_tables(model: Any) -> list[Any]:
-    """Those of words: not LayoutLM's places on a page, nor LUKE's of entities."""
+    """Finds the tables of words' positions, not LayoutLM's places on a page, nor LUKE's of entities."""
     return [
         table
         for name, table in model.base_model.named_modules()

@@ -225,7 +225,7 @@ class Harmless:
     _others: dict[str, list[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def draw(self, count: int, label: str, numbers: random.Random) -> list[str]:
-        """At random: so many phrases, or the first words of as many texts of other classes as it takes.
+        """Draws at random so many phrases, or the first words of as many texts of other classes as it takes.
 
         Raises:
             DataError: there is no text of another class.
