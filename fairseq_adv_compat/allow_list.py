@@ -25,7 +25,7 @@ _NUMBERS = [f"numpy.{core}.multiarray.scalar" for core in ("core", "_core")]
 
 
 class StandIn:
-    """In place of an object of another class; a subclass for each, of its name."""
+    """Stands in place of an object of another class; each class has a subclass with its name."""
 
     def content(self) -> Any:
         """What a node or a container of omegaconf holds; the stand-in itself if it is neither."""
@@ -33,7 +33,7 @@ class StandIn:
 
 
 class _NumpyType(StandIn):
-    """Of numbers. numpy's own objects are shared by the whole process, and a pickle could change them."""
+    """Stands for a type of numbers: the whole process shares numpy's own, which a pickle could change."""
 
     def __init__(self, code: Any = "", align: Any = False, copy: Any = True) -> None:
         self.code = code
@@ -42,11 +42,11 @@ class _NumpyType(StandIn):
         self.code = f"{state[1]}{self.code}"  # the order of the bytes
 
 
-def _numpy_number(kind: Any, data: Any = b"") -> Any:
+def _numpy_number(dtype: Any, data: Any = b"") -> Any:
     """A number as a metric that was computed with numpy leaves it."""
-    if type(kind) is not _NumpyType or not re.fullmatch(r"[<|=]?[biufc]\d{1,2}", str(kind.code)):
+    if type(dtype) is not _NumpyType or not re.fullmatch(r"[<|=]?[biufc]\d{1,2}", str(dtype.code)):
         raise pickle.UnpicklingError("a number of numpy that is none")
-    return np.frombuffer(data, kind.code)[0]
+    return np.frombuffer(data, dtype.code)[0]
 
 
 def built_objects() -> tuple[type, ...]:
@@ -54,8 +54,8 @@ def built_objects() -> tuple[type, ...]:
     from fairseq.data.dictionary import Dictionary
     from fairseq.logging import meters
 
-    kinds = (meters.AverageMeter, meters.SumMeter, meters.StopwatchMeter, meters.TimeMeter)
-    return (argparse.Namespace, Dictionary, *kinds)
+    classes = (meters.AverageMeter, meters.SumMeter, meters.StopwatchMeter, meters.TimeMeter)
+    return (argparse.Namespace, Dictionary, *classes)
 
 
 def plain_globals() -> list[Any]:
@@ -66,53 +66,53 @@ def plain_globals() -> list[Any]:
     objects that have one name.
     """
     build = np.float64(1).__reduce__()[0]
-    kinds = {
+    types = {
         type(np.dtype(code))
         for code in ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
     }
     of_numpy = [*((build, name) for name in _NUMBERS), (np.dtype, "numpy.dtype")]
-    return [*_plain(), *of_numpy, *((kind, class_name(kind)) for kind in kinds)]
+    return [*_plain(), *of_numpy, *((cls, class_name(cls)) for cls in types)]
 
 
 def checked_globals() -> list[Any]:
-    """The same for our own reading: with stand-ins for numpy's numbers, and with :func:`old_globals`."""
+    """Returns them for our own reading, with stand-ins for numpy's numbers, and with :func:`old_globals`."""
     numbers = [(_numpy_number, name) for name in _NUMBERS]
     return [*_plain(), *numbers, (_NumpyType, "numpy.dtype"), *old_globals()]
 
 
 def _plain() -> list[Any]:
-    kinds = (collections.defaultdict, bool, dict, float, int, list, str, tuple, *built_objects())
-    return [(kind, class_name(kind)) for kind in kinds]
+    classes = (collections.defaultdict, bool, dict, float, int, list, str, tuple, *built_objects())
+    return [(cls, class_name(cls)) for cls in classes]
 
 
 def old_globals() -> list[Any]:
-    """The same of what earlier versions of fairseq wrote: meters, under the name of their module before 0.9,
-    and options of omegaconf. Dataclasses of plug-ins are found once these were imported."""
+    """Returns them for what earlier versions of fairseq wrote: meters, under the name of their module before
+    0.9, and options of omegaconf. Dataclasses of plug-ins are found once these were imported."""
     from fairseq.dataclass import FairseqDataclass
 
     meters = [
-        (kind, f"fairseq.meters.{kind.__name__}") for kind in built_objects() if "meters" in class_name(kind)
+        (cls, f"fairseq.meters.{cls.__name__}") for cls in built_objects() if "meters" in class_name(cls)
     ]
     named = ["typing.Any", *(f"omegaconf.{name}" for name in _OMEGACONF.split())]
     named += map(class_name, (FairseqDataclass, *_subclasses(FairseqDataclass)))
     return [*meters, *((type(name, (StandIn,), {}), name) for name in named)]
 
 
-def class_name(kind: Any) -> str:
-    """Of a class or function, as a pickle has it."""
-    return f"{kind.__module__}.{kind.__qualname__}"
+def class_name(cls: Any) -> str:
+    """Names a class or function as a pickle does."""
+    return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def _subclasses(kind: type) -> list[type]:
-    found: list[type] = []
-    children: list[type] = type.__subclasses__(kind)
+def _subclasses(cls: type) -> list[type]:
+    subclasses: list[type] = []
+    children: list[type] = type.__subclasses__(cls)
     for child in children:
-        found += [child, *_subclasses(child)]
-    return found
+        subclasses += [child, *_subclasses(child)]
+    return subclasses
 
 
 def type_name(value: Any) -> str:
     """The name of a value's class, with its module if it isn't a builtin."""
-    kind = type(value)
-    is_short = kind.__module__ == "builtins" or isinstance(value, StandIn)
-    return kind.__qualname__ if is_short else class_name(kind)
+    cls = type(value)
+    is_short = cls.__module__ == "builtins" or isinstance(value, StandIn)
+    return cls.__qualname__ if is_short else class_name(cls)

@@ -98,8 +98,8 @@ def load(f: IO[bytes] | Path, map_location: Any = None) -> Any:
     except (OSError, zipfile.BadZipFile, zlib.error, *_UNREADABLE) as error:
         if re.search(_MACHINE, str(error)):
             raise  # no GPU, no memory
-        told = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-        raise Refused(f"{source} is damaged, or not a checkpoint ({told:.200}).") from None
+        message = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        raise Refused(f"{source} is damaged, or not a checkpoint ({message:.200}).") from None
 
 
 @contextmanager
@@ -123,8 +123,8 @@ def _is_trusted() -> bool:
 
 def _warn_of_old_torch(source: str) -> None:
     if tuple(map(int, torch.__version__.split(".")[:2])) < _SAFE_TORCH:
-        told = f"{source}: a checkpoint may run code in torch {torch.__version__}, which is before 2.10"
-        print(f"warning: {told}. Load only files you trust.", file=sys.stderr)
+        message = f"{source}: a checkpoint may run code in torch {torch.__version__}, which is before 2.10"
+        print(f"warning: {message}. Load only files you trust.", file=sys.stderr)
 
 
 def _check_sums(file: IO[bytes]) -> None:
@@ -143,12 +143,12 @@ def _check_sums(file: IO[bytes]) -> None:
     file.seek(start)
 
 
-def _reason(told: str) -> str:
+def _reason(message: str) -> str:
     """A pickle reader's message, without torch's advice to read the file unsafely."""
-    name = re.search(r"GLOBAL ([\w.]+)", told)
+    name = re.search(r"GLOBAL ([\w.]+)", message)
     if name:
         return f"it names `{name.group(1)}`, which fairseq's checkpoints don't contain and might run code"
-    reason = told.rpartition("WeightsUnpickler error: ")[2].strip().splitlines() or ["empty"]
+    reason = message.rpartition("WeightsUnpickler error: ")[2].strip().splitlines() or ["empty"]
     return f"it can't be read as data alone ({reason[0]:.200})"
 
 
@@ -159,21 +159,21 @@ def _refusal(source: str, reason: str) -> Refused:
     )
 
 
-def _reading(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _reading(original: Callable[..., Any]) -> Callable[..., Any]:
     """fairseq's ``load_checkpoint_to_cpu``, whose result has a configuration converted by omegaconf or hydra,
     which may fill in values of files."""
 
-    @functools.wraps(plain)
+    @functools.wraps(original)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
         from hydra.errors import HydraException
 
         try:
-            state = plain(path, *args, **kwargs)
+            state = original(path, *args, **kwargs)
         except Refused:
             raise
         except (HydraException, *_UNREADABLE) as error:
-            told = " ".join(f"{type(error).__name__}: {error}".split())
-            raise Refused(f"{path}: not a checkpoint written by fairseq-train ({told:.200})") from error
+            message = " ".join(f"{type(error).__name__}: {error}".split())
+            raise Refused(f"{path}: not a checkpoint written by fairseq-train ({message:.200})") from error
         if not _is_trusted():
             try:
                 configurations.check_converted(state)
@@ -186,14 +186,14 @@ def _reading(plain: Callable[..., Any]) -> Callable[..., Any]:
     return load_checkpoint_to_cpu
 
 
-def _building(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _building(original: Callable[..., Any]) -> Callable[..., Any]:
     """fairseq's ``load_model_ensemble_and_task``."""
 
-    @functools.wraps(plain)
+    @functools.wraps(original)
     def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
         token = _to_build.set(True)
         try:
-            return plain(*args, **kwargs)
+            return original(*args, **kwargs)
         finally:
             _to_build.reset(token)
 

@@ -111,25 +111,25 @@ class _Walk:
 
     def value(self, value: Any, where: str, is_option: bool = False) -> Any:
         """What stands for a value: itself, or what omegaconf wrapped."""
-        kind, self.left = type(value), self.left - 1
+        value_type, self.left = type(value), self.left - 1
         if self.left < 0:  # lists that share their parts may be any number
             raise Refused(f"{where:.100} and what is before it are more than {_MOST} values")
-        if kind in _SCALARS:
-            if is_option and kind is str and "${" in value:
+        if value_type in _SCALARS:
+            if is_option and value_type is str and "${" in value:
                 raise Refused(f"{where} is {value!r:.60}: it refers to another value, to be looked up")
             return value
-        if kind in (list, tuple):
-            return kind([self.value(one, f"{where}[{i}]", is_option) for i, one in enumerate(value)])
-        if kind in _DICTS or kind in (self.objects[:1] if is_option else self.objects):
+        if value_type in (list, tuple):
+            return value_type([self.value(one, f"{where}[{i}]", is_option) for i, one in enumerate(value)])
+        if value_type in _DICTS or value_type in (self.objects[:1] if is_option else self.objects):
             self.named(value, where, is_option)
             return value
         if is_option and isinstance(value, StandIn) and value.content() is not value:
             return self.value(value.content(), where, is_option)
-        if not is_option and (kind in _DATA or isinstance(value, np.generic)):
+        if not is_option and (value_type in _DATA or isinstance(value, np.generic)):
             return value
-        if not is_option and kind is set and all(type(one) in _SCALARS for one in value):
+        if not is_option and value_type is set and all(type(one) in _SCALARS for one in value):
             return value
-        if not is_option and kind in (torch.Tensor, torch.nn.Parameter) and not vars(value):
+        if not is_option and value_type in (torch.Tensor, torch.nn.Parameter) and not vars(value):
             return value
         raise Refused(f"{where:.100} is a {type_name(value)}, which fairseq does not write there")
 
@@ -138,22 +138,22 @@ class _Walk:
         is_dict = isinstance(value, dict)
         if is_dict:
             self.attributes(value, where)
-        own = value if is_dict else vars(value)
-        for name, one in [*own.items()]:
+        items = value if is_dict else vars(value)
+        for name, one in [*items.items()]:
             is_text = type(name) is str and not (name.startswith("__") and name.endswith("__"))
             if not is_text and (is_option or not is_dict or type(name) not in _SCALARS):
                 raise Refused(f"{where:.100} has an option with the name {name!r:.60}, a {type_name(name)}")
             place = f"{where}.{name if str(name).isidentifier() else repr(name)}"
-            own[name] = self.value(one, place, is_option)
+            items[name] = self.value(one, place, is_option)
             if is_option:
-                own[name] = _checked_option(place, name, own[name])
+                items[name] = _checked_option(place, name, items[name])
 
     def attributes(self, value: Any, where: str) -> None:
-        """Those of a dictionary: a model's state has the versions of its modules."""
-        own = getattr(value, "__dict__", {})
-        if {*own} - {"_metadata"} or getattr(value, "default_factory", None) not in _FACTORIES:
+        """Checks the attributes of a dictionary: a model's state has the versions of its modules."""
+        attributes = getattr(value, "__dict__", {})
+        if {*attributes} - {"_metadata"} or getattr(value, "default_factory", None) not in _FACTORIES:
             raise Refused(f"{where:.100} is a {type_name(value)} with attributes")
-        for one in own.values():
+        for one in attributes.values():
             self.value(one, f"{where}._metadata")
 
 
@@ -187,10 +187,10 @@ def _check_literal(where: str, text: str) -> None:
 
 def _is_endless(name: str) -> bool:
     try:
-        kind = os.stat(name).st_mode
+        mode = os.stat(name).st_mode
     except (OSError, ValueError):  # there is none, or it can't be a name
         return False
-    return not (stat.S_ISREG(kind) or stat.S_ISDIR(kind))
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _check_groups(args: Namespace) -> None:
@@ -234,32 +234,32 @@ def check_names(state: Any) -> None:
     )
     cfg = _container(state)
     for part, option, registry, config_classes in registries:
-        own = _named(cfg.get(part))
-        name = own.get("_name", own.get(option))
-        if part != "model" and own.get(part) not in (None, name):  # fairseq prefers it
-            raise Refused(f"cfg.{part} has two names, {name!r:.60} and {own[part]!r:.60}")
-        kind = registry.get(name) if isinstance(name, str) else None
-        if kind is None and part == "criterion" and isinstance(name, (str, type(None))):
+        options = _named(cfg.get(part))
+        name = options.get("_name", options.get(option))
+        if part != "model" and options.get(part) not in (None, name):  # fairseq prefers it
+            raise Refused(f"cfg.{part} has two names, {name!r:.60} and {options[part]!r:.60}")
+        part_class = registry.get(name) if isinstance(name, str) else None
+        if part_class is None and part == "criterion" and isinstance(name, (str, type(None))):
             continue  # a model can be used without it
         named = f"cfg.{part}._name names the {part} {name!r:.60}"
-        if kind is None:
+        if part_class is None:
             raise Refused(f"{named}, which is not registered here (pass your own's folder as --user-dir)")
-        if not _is_safe(kind.__module__):
+        if not _is_safe(part_class.__module__):
             raise Refused(f"{named}, whose building may run code from other files")
         config_class = config_classes.get(name)
-        _check_types(f"cfg.{part}", own, config_class)
-        for odd, value, fix in odd_numbers(own, declared_by(part, kind, config_class)):
+        _check_types(f"cfg.{part}", options, config_class)
+        for odd, value, fix in odd_numbers(options, declared_by(part, part_class, config_class)):
             raise Refused(f"cfg.{part}.{odd} is {value!r:.60}; {fix.replace('pass', 'expected', 1)}")
 
 
-def _check_types(where: str, own: dict[str, Any], config_class: Any) -> None:
+def _check_types(where: str, options: dict[str, Any], config_class: Any) -> None:
     """Checks what a dataclass declares, as omegaconf does when a part is built; callers read it before."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     declared = OmegaConf.structured(config_class) if config_class else {}
     for field in fields(config_class) if config_class else ():
-        name, value = field.name, own.get(field.name)
+        name, value = field.name, options.get(field.name)
         if not isinstance(value, (dict, Namespace, type(None))):  # a part of a part is built later
             try:
                 declared[name] = value

@@ -26,13 +26,13 @@ _IN_A_WORKER = re.compile(r"^fairseq_adv\.data\.errors\.DataError: (.+)\s*\Z", r
 
 def import_user_dir_first(module: ModuleType) -> None:
     """Replaces ``add_defaults`` of ``fairseq.dataclass.initialize``."""
-    plain = module.add_defaults
+    original = module.add_defaults
 
     def add_defaults(cfg: Any) -> None:
         from fairseq.utils import import_user_module
 
         import_user_module(cfg.common)
-        plain(cfg)
+        original(cfg)
         _check_names(cfg)
 
     module.add_defaults = add_defaults  # type: ignore[attr-defined]
@@ -126,7 +126,7 @@ def for_the_user(error: BaseException) -> str | None:
     OSErrors that this project raises. The workers that fairseq starts, one for each GPU, hand over a
     traceback as text.
     """
-    if any((kind.__module__, kind.__name__) == _DATA_ERROR for kind in type(error).__mro__):
+    if any((cls.__module__, cls.__name__) == _DATA_ERROR for cls in type(error).__mro__):
         return str(error)
     if isinstance(error, OSError) and _raised_here(error):
         return str(error)

@@ -65,10 +65,10 @@ def _make_hashable(cls: type, name: str) -> None:
     default: Any = getattr(cls, name, None)
     if isinstance(default, dataclasses.Field):
         default = default.default
-    kind = type(default)
-    unhashable = dataclasses.is_dataclass(default) and kind.__hash__ is None
-    if unhashable and (_is_fairseqs(cls) or _is_fairseqs(kind)):
-        type.__setattr__(kind, "__hash__", object.__hash__)
+    default_class = type(default)
+    unhashable = dataclasses.is_dataclass(default) and default_class.__hash__ is None
+    if unhashable and (_is_fairseqs(cls) or _is_fairseqs(default_class)):
+        type.__setattr__(default_class, "__hash__", object.__hash__)
 
 
 def _is_fairseqs(cls: type) -> bool:

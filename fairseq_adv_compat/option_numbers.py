@@ -46,17 +46,17 @@ class Numbers:
 
     def __str__(self) -> str:
         """Such as ``a whole number of 1 or more``."""
-        kind = "a whole number" if self.whole else "a number"
+        text = "a whole number" if self.whole else "a number"
         if self.items:
-            kind = f"{kind[2:]}s" if self.items < 0 else f"{self.items} {kind[2:]}s"
+            text = f"{text[2:]}s" if self.items < 0 else f"{self.items} {text[2:]}s"
         if math.isfinite(self.least) and math.isfinite(self.most):
-            return f"{kind} from {self.least:.0f} to {self.most:.0f}"
+            return f"{text} from {self.least:.0f} to {self.most:.0f}"
         if math.isfinite(self.least) and math.isfinite(self.below):
-            return f"{kind} from {self.least:.0f} to less than {self.below:.0f}"
-        kind = kind if self.whole else kind.replace("number", "finite number")
+            return f"{text} from {self.least:.0f} to less than {self.below:.0f}"
+        text = text if self.whole else text.replace("number", "finite number")
         if math.isfinite(self.above):
-            return f"{kind} above {self.above:.0f}"
-        return f"{kind} of {self.least:.0f} or more" if math.isfinite(self.least) else kind
+            return f"{text} above {self.above:.0f}"
+        return f"{text} of {self.least:.0f} or more" if math.isfinite(self.least) else text
 
     @property
     def fix(self) -> str:
@@ -161,21 +161,21 @@ OF_FAIRSEQ: dict[str, dict[str, Numbers]] = {
 """Part of a configuration -> name of an option of fairseq -> the numbers that it may have."""
 
 
-def declared_by(part: str, kind: Any = None, config_class: Any = None) -> dict[str, Numbers]:
+def declared_by(part: str, part_class: Any = None, config_class: Any = None) -> dict[str, Numbers]:
     """The numbers of the options in a part of a configuration, by name.
 
     Args:
         part: its name.
-        kind: the class that is built from it; options of others than fairseq and fairseq_adv may have the
-            same names and mean something else.
+        part_class: the class that is built from it; options of others than fairseq and fairseq_adv may have
+            the same names and mean something else.
         config_class: the dataclass of its options, if it has one.
     """
-    module = getattr(kind, "__module__", "fairseq")
+    module = getattr(part_class, "__module__", "fairseq")
     is_known = module.split(".")[0] in ("fairseq", "fairseq_adv") and not module.startswith(_LISTS_OF_LAYERS)
-    own = fields(config_class) if is_dataclass(config_class) else ()
+    declared = fields(config_class) if is_dataclass(config_class) else ()
     return {
         **(OF_FAIRSEQ[part] if is_known else {}),
-        **{field.name: field.metadata["numbers"] for field in own if "numbers" in field.metadata},
+        **{field.name: field.metadata["numbers"] for field in declared if "numbers" in field.metadata},
     }
 
 

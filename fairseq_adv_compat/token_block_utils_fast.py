@@ -44,10 +44,10 @@ def _get_slice_indices_fast(
         seps = np.flatnonzero(sizes == document_sep_len).tolist()
         known = ends.tolist()
         documents = zip([0, *(sep + 1 for sep in seps)], [*seps, len(sizes)])
-        found = (
+        parts = (
             _whole_sentences(known, first, last, block_size) for first, last in documents if first < last
         )
-        blocks = [(start, end) for start, end in chain.from_iterable(found) if end - start > 1]
+        blocks = [(start, end) for start, end in chain.from_iterable(parts) if end - start > 1]
     else:
         raise ValueError("Invalid break_mode: " + break_mode)
     return np.fromiter(chain.from_iterable(blocks), np.int64).reshape(len(blocks), -1)

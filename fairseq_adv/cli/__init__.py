@@ -180,15 +180,15 @@ def log_as_notes() -> Iterator[None]:
     Without a handler, importing fairseq adds one, whose lines begin with a time and a module's name
     (fairseq/tasks/text_to_speech.py, line 23).
     """
-    ours, handler = logging.getLogger("fairseq_adv"), _Notes()
-    level = ours.level
-    ours.setLevel(logging.INFO)
+    package_logger, handler = logging.getLogger("fairseq_adv"), _Notes()
+    level = package_logger.level
+    package_logger.setLevel(logging.INFO)
     logging.root.addHandler(handler)
     try:
         yield
     finally:
         logging.root.removeHandler(handler)
-        ours.setLevel(level)
+        package_logger.setLevel(level)
 
 
 class _Notes(logging.Handler):
@@ -200,8 +200,8 @@ class _Notes(logging.Handler):
         is_note = record.levelno < logging.WARNING
         if is_note and not record.name.startswith("fairseq_adv"):
             return
-        kind = "note" if is_note else record.levelname.lower()
-        line = f"{kind}: {self.format(record)}"
+        prefix = "note" if is_note else record.levelname.lower()
+        line = f"{prefix}: {self.format(record)}"
         if line not in self._seen:  # predict reads a file twice
             self._seen.add(line)
             print(line, file=sys.stderr)

@@ -46,7 +46,7 @@ _MODEL = "a checkpoint written by fairseq-train, or a Hugging Face folder of a m
 
 
 def attack_options(parser: VerbParser) -> None:
-    """Those of one attack or the other: with --attack or --words, the words are attacked."""
+    """Adds the options of one attack or the other: with --attack or --words, the words are attacked."""
     names = {word.partition("=")[0] for word in parser.words}
     for option, work, add_options in (
         ("--attack", _attack_words, _word_options), ("--words", _try_variants, _variant_options),
@@ -92,7 +92,7 @@ def attack(args: argparse.Namespace) -> None:
     """
     from fairseq_adv.evaluation.attack import attack_checkpoint
 
-    how = Attack(
+    plan = Attack(
         epsilon=args.epsilon,
         step_size=args.step_size or args.epsilon / 4,
         steps=args.steps,
@@ -102,12 +102,12 @@ def attack(args: argparse.Namespace) -> None:
         loss=args.loss,
     )
     means = attack_checkpoint(
-        args.checkpoint, how, args.data, args.split, args.batch_size, args.cpu, args.batches, args.precision
+        args.checkpoint, plan, args.data, args.split, args.batch_size, args.cpu, args.batches, args.precision
     )
     if args.json:
         print(json_line(means))
     else:
-        print(f"{means['examples']} examples, {how.steps} ascent steps within {how.radius}")
+        print(f"{means['examples']} examples, {plan.steps} ascent steps within {plan.radius}")
         print(f"{'':12}{'loss (nats)':>14}{'accuracy':>12}")
         for name, prefix in (("clean", ""), ("perturbed", "perturbed_")):
             accuracy = means.get(f"{prefix}accuracy")
@@ -235,12 +235,12 @@ def _attack_words(args: argparse.Namespace) -> int:
     from fairseq_adv.evaluation.word_attacks.attack_file import attack_file
     from fairseq_adv.evaluation.word_attacks.report import lines
 
-    found, gate = attack_file(_request(args)), Gate(args.min_accuracy, args.max_flip_rate)
+    result, gate = attack_file(_request(args)), Gate(args.min_accuracy, args.max_flip_rate)
     if args.json:
-        print(json_line({**found, **gate.as_json([found])}))
+        print(json_line({**result, **gate.as_json([result])}))
     else:
-        print("\n".join([*lines(found), *gate.lines([found])]))
-    return MISSED * bool(gate.misses([found]))
+        print("\n".join([*lines(result), *gate.lines([result])]))
+    return MISSED * bool(gate.misses([result]))
 
 
 def _try_variants(args: argparse.Namespace) -> int:
@@ -267,14 +267,14 @@ def _try_variants(args: argparse.Namespace) -> int:
         raise DataError("--append-words and --append-texts: pass one of them")
     requests = [_variant_request(args, kind) for kind in kinds]
     load = lru_cache(partial(load_model, requests[0]))
-    found = [attack_file(request, load) for request in requests]
+    results = [attack_file(request, load) for request in requests]
     if args.json:
-        attacks = {one["attack"]: one for one in found}
-        print(json_line({"attacks": attacks, **gate.as_json(found)}))
+        attacks = {one["attack"]: one for one in results}
+        print(json_line({"attacks": attacks, **gate.as_json(results)}))
     else:
-        print("\n".join([*table(found), *gate.lines(found)]))
+        print("\n".join([*table(results), *gate.lines(results)]))
         print(f"changed texts: {', '.join(str(one.out / 'changes.html') for one in requests)}")
-    return MISSED * bool(gate.misses(found))
+    return MISSED * bool(gate.misses(results))
 
 
 def _variant_request(args: argparse.Namespace, kind: str) -> Request:

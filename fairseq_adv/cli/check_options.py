@@ -75,16 +75,16 @@ def checked(data: str, options: TrainOptions) -> argparse.Namespace:
     asynchronous = "--write-checkpoints-asynchronously"
     if options.has(asynchronous) and find_spec("iopath") is None:  # fairseq would end with status 0
         raise DataError(f"{asynchronous} needs iopath: pip install iopath. Or leave the option out")
-    found: argparse.Namespace = args
-    return found
+    namespace: argparse.Namespace = args
+    return namespace
 
 
 def mistakes_in_one_line() -> ContextManager[object]:
     """In this context argparse raises DataError instead of printing 400 lines of usage."""
 
     def refuse(parser: argparse.ArgumentParser, message: str) -> None:
-        plain = message.replace("invalid <lambda> value", "invalid value")  # of fairseq's lists of numbers
-        raise DataError(f"{plain} (see fairseq-train --help)")
+        text = message.replace("invalid <lambda> value", "invalid value")  # of fairseq's lists of numbers
+        raise DataError(f"{text} (see fairseq-train --help)")
 
     return mock.patch.object(argparse.ArgumentParser, "error", refuse)
 
@@ -93,18 +93,18 @@ def _ours(registry: dict[str, type]) -> list[str]:
     return [name for name, entry in registry.items() if entry.__module__.startswith("fairseq_adv.")]
 
 
-def _check_choice(option: str, name: str, known: Collection[str], ours: Iterable[str]) -> None:
+def _check_choice(option: str, name: str, known: Collection[str], plugin_names: Iterable[str]) -> None:
     if name in known or not name:
         return
-    own = sorted(ours)
-    plain = {one.replace("_", "-").lower(): one for one in [*known, *own]}  # ours last: they win
+    names = sorted(plugin_names)
+    lookup = {one.replace("_", "-").lower(): one for one in [*known, *names]}  # ours last: they win
     meant = _METHODS.get(name.lower().replace(" ", "")) if option == "criterion" else None
-    if name.replace("_", "-").lower() in plain:
-        meant = plain[name.replace("_", "-").lower()]
-    near = nearest(name.replace("_", "-").lower(), [one.replace("_", "-") for one in own], list(plain))
-    found = [meant] if meant else [plain[one] for one in near]
-    listed = f" Ours are {', '.join(own)}; fairseq has more." if own else ""
-    raise DataError(f"--{option} {name}: no such {option}.{_did_you_mean(found)}{listed}")
+    if name.replace("_", "-").lower() in lookup:
+        meant = lookup[name.replace("_", "-").lower()]
+    near = nearest(name.replace("_", "-").lower(), [one.replace("_", "-") for one in names], list(lookup))
+    suggestions = [meant] if meant else [lookup[one] for one in near]
+    listed = f" Ours are {', '.join(names)}; fairseq has more." if names else ""
+    raise DataError(f"--{option} {name}: no such {option}.{_did_you_mean(suggestions)}{listed}")
 
 
 def _no_option(option: str, criterion: str, known: Sequence[str]) -> str:
@@ -117,23 +117,23 @@ def _no_option(option: str, criterion: str, known: Sequence[str]) -> str:
         listed = ", ".join(owners)
         return f"{option}: an option of {listed}, not of {criterion}. Leave it out, or change --criterion"
     method = methods().get(criterion)
-    own = [] if method is None else [f"--{name.replace('_', '-')}" for name in sorted(method.own_options())]
+    flags = [] if method is None else [f"--{name.replace('_', '-')}" for name in sorted(method.own_options())]
     all_known = [*_OWN, *known]
     meant = next(
         (f"--{one}" for one in _OPTIONS.get(option[2:], "").split() if f"--{one}" in all_known), None
     )
-    found = [meant] if meant else nearest(option, own, all_known)
-    hint = f" fairseq-adv options {criterion} lists those of the criterion" if own else ""
-    return f"{option}: no such option.{_did_you_mean(found)}{hint or ' See fairseq-train --help'}"
+    suggestions = [meant] if meant else nearest(option, flags, all_known)
+    hint = f" fairseq-adv options {criterion} lists those of the criterion" if flags else ""
+    return f"{option}: no such option.{_did_you_mean(suggestions)}{hint or ' See fairseq-train --help'}"
 
 
 def nearest(name: str, first: Sequence[str], others: Sequence[str]) -> list[str]:
     """Up to three names that look like it: those of ``first`` come first."""
-    found = []
+    similar = []
     for names in (first, others):
-        found += [one for one in names if len(one) > 3 and name.startswith(one)]
-        found += difflib.get_close_matches(name, names, n=3, cutoff=0.7)
-    return list(dict.fromkeys(found))[:3]
+        similar += [one for one in names if len(one) > 3 and name.startswith(one)]
+        similar += difflib.get_close_matches(name, names, n=3, cutoff=0.7)
+    return list(dict.fromkeys(similar))[:3]
 
 
 def _did_you_mean(names: Sequence[str]) -> str:

@@ -58,8 +58,8 @@ def doctor(args: argparse.Namespace) -> int:
 def examine() -> list[Finding]:
     """All checks."""
     names = ("pip", "numpy", "torch", "fairseq", "hydra-core", "omegaconf")
-    found = [_python(), *map(_distribution, names), _cuda(), _processor(), _extensions(), _pth(), _apex()]
-    return [*found, Finding("fairseq_adv", f"{installed('fairseq_adv')}  {find_user_dir()}")]
+    findings = [_python(), *map(_distribution, names), _cuda(), _processor(), _extensions(), _pth(), _apex()]
+    return [*findings, Finding("fairseq_adv", f"{installed('fairseq_adv')}  {find_user_dir()}")]
 
 
 def installed(name: str) -> str:

@@ -56,18 +56,18 @@ def validate(args: argparse.Namespace) -> None:
             f"--calibrate --split {args.split}: a temperature must not be fitted on a test split. Pass "
             "another --split, such as valid"
         )
-    found = validation.evaluate(
+    result = validation.evaluate(
         args.checkpoint, args.data, args.split, args.batch_size, args.cpu, args.precision, args.calibrate
     )
-    scores, temperature = found.scores, found.temperature
-    if args.calibrate and found.several:
-        thresholds = validation.calibrate_thresholds(Path(args.checkpoint), found, args.split)
-        found = replace(found, thresholds=thresholds)
+    scores, temperature = result.scores, result.temperature
+    if args.calibrate and result.several:
+        thresholds = validation.calibrate_thresholds(Path(args.checkpoint), result, args.split)
+        result = replace(result, thresholds=thresholds)
     elif args.calibrate:
-        temperature = validation.calibrate(Path(args.checkpoint), found, args.split)
-    report: Report | None = found.report() or found.label_report() or found.entities
+        temperature = validation.calibrate(Path(args.checkpoint), result, args.split)
+    report: Report | None = result.report() or result.label_report() or result.entities
     more = {} if report is None else report.values()
-    scaled = found.report(temperature)
+    scaled = result.report(temperature)
     if args.json:
         if scaled is not None and temperature != 1:
             more |= {"temperature": temperature, "calibrated_ece": scaled.ece}
@@ -81,7 +81,7 @@ def validate(args: argparse.Namespace) -> None:
     if report is not None:
         print("", *report.lines(), sep="\n")
     if args.calibrate:
-        file = thresholds_file if found.several else temperature_file
+        file = thresholds_file if result.several else temperature_file
         print(f"wrote {file(Path(args.checkpoint))}, which predict, load and export use")
     if scaled is not None and temperature != 1:
         print(f"ECE at the temperature {temperature:.3f}: {scaled.ece:.4f}")
@@ -143,19 +143,19 @@ def compare(args: argparse.Namespace) -> None:
             "its radius with --epsilon"
         )
     runs = find_runs(args.runs)
-    found: dict[Path, Summary] = {}
+    summaries: dict[Path, Summary] = {}
     for run in runs:
         try:
-            found[run] = summarise(run, args.metric, attacks, args.batches, args.precision)
+            summaries[run] = summarise(run, args.metric, attacks, args.batches, args.precision)
         except NoMetrics as error:
             if len(runs) == 1:
                 raise
             print(f"note: skipped {error}", file=sys.stderr)
-    if not found:
+    if not summaries:
         raise DataError("none of these runs can be compared")
-    rows = list(found.values())
+    rows = list(summaries.values())
     if len({row.name for row in rows}) < len(rows):
-        for run, row in found.items():
+        for run, row in summaries.items():
             row.name = str(run)
     print(table(rows if args.each else join_seeds(rows), attacks))
 

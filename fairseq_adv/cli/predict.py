@@ -139,7 +139,7 @@ def _answer_texts(args: argparse.Namespace) -> None:
     measured = answers.measured("")
     if args.out is None:
         data_output().write(contents[file])
-        _tell(measured, [], report, sys.stderr)
+        _print_report(measured, [], report, sys.stderr)
         return
     for path, text in contents.items():
         atomic_write(path, text)
@@ -179,7 +179,7 @@ def _answer_split(args: argparse.Namespace) -> None:
     _show(args.json, result.file, result.rows, line, result.measured, result.notes, result.report)
 
 
-def _tell(
+def _print_report(
     measured: Mapping[str, float], notes: Sequence[str], report: Report | None, to: TextIO | None = None
 ) -> None:
     """Prints the scores, if right answers are known, to standard output or ``to``."""
@@ -196,11 +196,11 @@ def _show(
     notes: Sequence[str], report: Report | None,
 ) -> None:  # fmt: skip
     if as_json:
-        found = {"file": None if file is None else str(file), "rows": rows, **measured, "notes": list(notes)}
-        print(json_line({**found, **({} if report is None else report.values())}))
+        shown = {"file": None if file is None else str(file), "rows": rows, **measured, "notes": list(notes)}
+        print(json_line({**shown, **({} if report is None else report.values())}))
         return
     print(line)
-    _tell(measured, notes, report)
+    _print_report(measured, notes, report)
 
 
 def _evaluation_set(task: str | None) -> EvaluationSet | None:

@@ -162,11 +162,11 @@ def _label_columns(args: argparse.Namespace) -> LabelColumns | None:
 
 def _check_words(parser: VerbParser, args: argparse.Namespace) -> None:
     """Completes TRAIN and OUT, which may stand behind the columns of --label."""
-    there = [word for word in (args.train, args.out) if word is not None]
-    missing = (1 if args.dataset else 2) - len(there)
+    given = [word for word in (args.train, args.out) if word is not None]
+    missing = (1 if args.dataset else 2) - len(given)
     taken = words_after_labels(args, missing)
     places = {Path(word): place for place, word in enumerate(parser.words)}
-    words = sorted([*there, *map(Path, taken)], key=places.__getitem__) if taken else there
+    words = sorted([*given, *map(Path, taken)], key=places.__getitem__) if taken else given
     if not words:
         parser.error("the following arguments are required: OUT")
     args.train, args.out = (None if len(words) < 2 else words[0]), words[-1]

@@ -96,9 +96,9 @@ def _targets(questions: list[Path], out: Path) -> list[Path]:
         if len(questions) > 1:
             raise DataError(f"{out}: one file can't hold {len(questions)} files of QUESTIONS. Pass a folder.")
         return [out]
-    plain = [path.with_suffix("") if path.suffix.lower() == ".gz" else path for path in questions]
-    names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in plain]
+    unpacked = [path.with_suffix("") if path.suffix.lower() == ".gz" else path for path in questions]
+    names = [path.stem + ".jsonl" if path.suffix.lower() == ".csv" else path.name for path in unpacked]
     if repeated := [name for name in names if names.count(name) > 1]:
-        told = "two input files have this name. Retrieve for them into separate folders."
-        raise DataError(f"{repeated[0]}: {told}")
+        message = "two input files have this name. Retrieve for them into separate folders."
+        raise DataError(f"{repeated[0]}: {message}")
     return [out / name for name in names]

@@ -26,8 +26,8 @@ class HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescript
     """Shows defaults where they are useful, and keeps the line breaks of the description."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        told = action.default in (None, False, []) or "(default:" in (action.help or "")
-        return action.help if told else super()._get_help_string(action)
+        is_complete = action.default in (None, False, []) or "(default:" in (action.help or "")
+        return action.help if is_complete else super()._get_help_string(action)
 
 
 class NumberType:

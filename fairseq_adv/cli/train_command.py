@@ -40,7 +40,7 @@ ON_CPUS = {"--distributed-backend": "gloo", "--ddp-backend": "legacy_ddp"}
 
 
 def filled_in(
-    data: str, encoder: Path | None, own: Sequence[str], environment: Mapping[str, str] = os.environ
+    data: str, encoder: Path | None, words: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> TrainOptions:
     """The user's options, with those that they leave out filled in from the data and the encoder.
 
@@ -48,13 +48,13 @@ def filled_in(
 
     Args:
         encoder: a Hugging Face folder, or one that convert wrote; ``None``: the options define the model.
-        own: the user's words.
+        words: the user's words.
         environment: gives the number of workers under torchrun.
 
     Raises:
         DataError: the data or the encoder can't be read, or a number that counts updates is wrong.
     """
-    options, folders = TrainOptions(own), [Path(part) for part in data.split(":") if part] or [Path(data)]
+    options, folders = TrainOptions(words), [Path(part) for part in data.split(":") if part] or [Path(data)]
     options.fill({"--user-dir": find_user_dir()})
     load_user_dir(options.value("--user-dir"))  # its tasks recognise their data
     options.fill({"--task": options.value("--task") or task_of(folders)})

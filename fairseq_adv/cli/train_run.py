@@ -157,8 +157,8 @@ def launch(workers: int, words: Sequence[str]) -> None:
         rank, first = failed.get_first_failure()
         if first.error_file_data.get("is_users"):
             raise DataError(first.message) from None
-        how = f"status {first.exitcode}" if first.exitcode > 0 else f"signal {-first.exitcode}"
-        print(f"worker {rank + 1} of {workers} ended with {how}", file=sys.stderr)
+        ending = f"status {first.exitcode}" if first.exitcode > 0 else f"signal {-first.exitcode}"
+        print(f"worker {rank + 1} of {workers} ended with {ending}", file=sys.stderr)
         raise SystemExit(first.exitcode if first.exitcode > 0 else 128 - first.exitcode) from None
 
 
@@ -170,6 +170,7 @@ def errors_told_once() -> Iterator[None]:
     except (DataError, OSError) as error:
         if _LAUNCHED not in os.environ or _ERRORS not in os.environ:
             raise
-        told = {"message": str(error), "timestamp": time.time(), "is_users": True}
-        atomic_write(Path(os.environ[_ERRORS]), json.dumps(told))  # torchrun may end this process meanwhile
+        content = {"message": str(error), "timestamp": time.time(), "is_users": True}
+        # torchrun may end this process meanwhile
+        atomic_write(Path(os.environ[_ERRORS]), json.dumps(content))
         raise SystemExit(2) from None

@@ -142,11 +142,11 @@ class TrainScreen(logging.Handler, Watcher):
         from tqdm import tqdm
 
         left = "" if self._total is None else "{percentage:3.0f} %|{bar}| "
-        of = "{n_fmt}" if self._total is None else "{n_fmt} of {total_fmt}"
+        count = "{n_fmt}" if self._total is None else "{n_fmt} of {total_fmt}"
         time_left = "" if self._total is None else ", {remaining} left"
         self._bar = tqdm(
             total=self._total, initial=self._first, leave=False, dynamic_ncols=True, smoothing=0.05,
-            bar_format=f"{{desc}}{left}update {of}{time_left}{{postfix}}",
+            bar_format=f"{{desc}}{left}update {count}{time_left}{{postfix}}",
         )  # fmt: skip
 
     def _close_bar(self) -> None:

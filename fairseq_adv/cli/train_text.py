@@ -43,13 +43,13 @@ def describe(trainer: Trainer, encoder: str, total: int | None) -> str:
 
     cfg = trainer.cfg
     options = _criterion_of(trainer)
-    method, found = options.get("_name", ""), sizes(options)
+    method, size = options.get("_name", ""), sizes(options)
     split = trainer.task.datasets.get(cfg.dataset.train_subset)
     rows = "" if split is None else f": {len(split):,} rows{_classes(cfg.task)}"
     workers = trainer.data_parallel_world_size
     return "; ".join(
         [
-            f"training with {method}{f' ({found})' if found else ''} on {cfg.task.data}{rows}",
+            f"training with {method}{f' ({size})' if size else ''} on {cfg.task.data}{rows}",
             f"encoder {encoder}",
             f"{'' if total is None else f'{total:,} '}updates, learning rate {cfg.optimization.lr[0]:g}",
             f"{_device(trainer)}{f', {workers} workers' if workers > 1 else ''}, {_precision(trainer)}",
@@ -99,9 +99,9 @@ def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
         command = answer_file(checkpoint)
     else:
         command = record.next_command(cfg, checkpoint, encoder)
-    own = OmegaConf.select(cfg, "common.user_dir")
-    is_own = own and os.path.realpath(own) != os.path.realpath(find_user_dir())
-    return f"{command} --user-dir {shlex.quote(own)}" if is_own else command
+    user_dir = OmegaConf.select(cfg, "common.user_dir")
+    is_own = user_dir and os.path.realpath(user_dir) != os.path.realpath(find_user_dir())
+    return f"{command} --user-dir {shlex.quote(user_dir)}" if is_own else command
 
 
 def score_of(stats: Mapping[str, Any], metric: str) -> float:

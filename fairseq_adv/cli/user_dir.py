@@ -22,14 +22,14 @@ def load_user_dir(folder: str) -> None:
     already."""
     import fairseq_adv.plugin
 
-    ours, theirs = find_user_dir(), os.path.abspath(folder)
-    if os.path.realpath(ours) == os.path.realpath(theirs):
-        if theirs not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
-            fairseq_adv.__path__.append(theirs)
+    plugin_dir, path = find_user_dir(), os.path.abspath(folder)
+    if os.path.realpath(plugin_dir) == os.path.realpath(path):
+        if path not in fairseq_adv.__path__:  # another spelling, which fairseq would refuse
+            fairseq_adv.__path__.append(path)
         return
-    name = os.path.basename(theirs)
+    name = os.path.basename(path)
     other = sys.modules.get(name)
-    if other is not None and theirs not in getattr(other, "__path__", ()):
+    if other is not None and path not in getattr(other, "__path__", ()):
         where = os.path.dirname(getattr(other, "__file__", None) or "") or "Python itself"
         raise DataError(
             f"--user-dir {folder}: a second {name}, beside the one in {where}. Rename the folder, or leave "
@@ -40,7 +40,7 @@ def load_user_dir(folder: str) -> None:
     try:
         import_user_module(argparse.Namespace(user_dir=folder))
     except (FileNotFoundError, ModuleNotFoundError) as error:
-        if isinstance(error, ModuleNotFoundError) and not os.path.isfile(theirs):
+        if isinstance(error, ModuleNotFoundError) and not os.path.isfile(path):
             raise  # its own code lacks one
         fix = "Pass a folder, whose __init__.py will be imported, or leave it out"
         raise DataError(f"--user-dir {folder}: no such folder. {fix}") from error

@@ -81,7 +81,7 @@ class Head(NamedTuple):
     """What a training takes over of a head."""
 
     rows: Optional[list[int]]  # for each class the row that is taken; ``None``: the head begins anew
-    told: str  # the same in one line
+    message: str  # the same in one line
 
 
 def head_to_start_from(
@@ -190,8 +190,8 @@ def class_axes(model: nn.Module, head: str) -> dict[str, int]:
             result is empty.
     """
     if hasattr(model, "class_axes"):
-        found: dict[str, int] = model.class_axes()  # type: ignore[operator]
-        return found
+        axes: dict[str, int] = model.class_axes()  # type: ignore[operator]
+        return axes
     names = {f"{HEADS}{head}.out_proj.{one}" for one in _ROWS}
     return dict.fromkeys(sorted(names & set(model.state_dict())), 0)
 

@@ -91,9 +91,9 @@ def _download(file: IndexFile, folder: Path) -> Path:
     stub.mkdir()
     (stub / "__init__.py").touch()
     (stub / "build_meta.py").write_text(_BUILD_SYSTEM.format(**vars(file)))
-    kind = "--only-binary" if file.name.endswith(".whl") else "--no-binary"
+    option = "--only-binary" if file.name.endswith(".whl") else "--no-binary"
     words = ["--no-deps", "--no-input", "--ignore-requires-python", "--disable-pip-version-check"]
-    words += ["--require-hashes", "--use-pep517", "--no-build-isolation", kind, ":all:", "-d", str(folder)]
+    words += ["--require-hashes", "--use-pep517", "--no-build-isolation", option, ":all:", "-d", str(folder)]
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         python_module("pip", "download", *words, "-r", str(requirements)),
@@ -194,8 +194,8 @@ def _unpack_reviews(archive: Path, folder: Path) -> None:
     package = archive.read_bytes()
     inner = _member(package, _INNER)
     rows = {
-        kind: _labelled(_member(inner, f"hutto_ICWSM_2014/{name}_GroundTruth.txt"))
-        for kind, name in _SOURCES.items()
+        source: _labelled(_member(inner, f"hutto_ICWSM_2014/{name}_GroundTruth.txt"))
+        for source, name in _SOURCES.items()
     }
     movies = rows.pop("movies")
     for name in ("train", "valid", "test"):

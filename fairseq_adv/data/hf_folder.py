@@ -19,8 +19,8 @@ WEIGHT_FILES = (
 )  # fmt: skip
 
 TOKENIZER_FILES = (
-    "vocab.txt", "spiece.model", "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.json",
-    "tokenizer_config.json", "special_tokens_map.json",
+    "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.json", "tokenizer_config.json",
+    "special_tokens_map.json",
 )  # fmt: skip
 
 
@@ -52,20 +52,20 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _weight_files(path: Path) -> list[str]:
-    found = next((name for name in WEIGHT_FILES if (path / name).is_file()), None)
-    if found is None:
+    file = next((name for name in WEIGHT_FILES if (path / name).is_file()), None)
+    if file is None:
         raise DataError(f"{path}: no weights found; expected one of {', '.join(WEIGHT_FILES)}")
-    if not found.endswith(".index.json"):
-        return [found]
-    shards = json_object(path / found).get("weight_map")
+    if not file.endswith(".index.json"):
+        return [file]
+    shards = json_object(path / file).get("weight_map")
     if not isinstance(shards, dict) or not shards:
-        raise DataError(f"{path / found}: no weight_map found. Download the file again")
+        raise DataError(f"{path / file}: no weight_map found. Download the file again")
     for name in shards.values():
         # A shard's name comes from a downloaded file: it must not point outside the folder.
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-            raise DataError(f"{path / found}: {name!r:.80} is not the name of a file in the same folder")
+            raise DataError(f"{path / file}: {name!r:.80} is not the name of a file in the same folder")
         if not (path / name).is_file():
-            raise DataError(f"{path / found}: names the file {name}, which is not in the folder. Download it")
+            raise DataError(f"{path / file}: names the file {name}, which is not in the folder. Download it")
     return sorted(set(shards.values()))
 
 

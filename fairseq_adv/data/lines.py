@@ -95,8 +95,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     if not path.is_file():
         raise no_file(path)
     if path.suffix.lower() != ".gz":
-        with path.open("rb") as plain:
-            yield plain
+        with path.open("rb") as file:
+            yield file
         return
     try:
         with gzip.open(path, "rb") as unpacked:

@@ -57,11 +57,11 @@ class _Write:
     """``stream.write``, for text from anywhere and for tqdm's bars."""
 
     def __init__(self, stream: Any) -> None:
-        self.plain: Callable[[str], object] = stream.write
+        self.original: Callable[[str], object] = stream.write
         self.encoding: str = getattr(stream, "encoding", None) or "utf-8"  # in memory there is none
 
     def __call__(self, text: str) -> int:
-        self.plain(self.shown(text))
+        self.original(self.shown(text))
         return len(text)
 
     def shown(self, text: str) -> str:

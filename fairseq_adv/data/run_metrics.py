@@ -112,10 +112,10 @@ def read_metrics(folder: Path) -> RunMetrics:
         if number > 1:
             lines.append(_line(row))
             continue
-        found = row.get("options")
-        if not isinstance(found, dict) or not all(isinstance(group, dict) for group in found.values()):
+        value = row.get("options")
+        if not isinstance(value, dict) or not all(isinstance(group, dict) for group in value.values()):
             raise DataError(f"{where}: options must be an object of objects. {_FIX}")
-        options = found
+        options = value
     return RunMetrics(options, lines)
 
 

@@ -49,7 +49,7 @@ def save_temperature(checkpoint: Path, temperature: float, about: Mapping[str, A
 
 
 def save_thresholds(checkpoint: Path, thresholds: Mapping[str, float], about: Mapping[str, Any]) -> Path:
-    """Likewise for the thresholds of labels."""
+    """Writes the thresholds of labels likewise."""
     return _save(thresholds_file(checkpoint), checkpoint, {"thresholds": dict(thresholds), **about})
 
 
@@ -59,7 +59,7 @@ def _save(path: Path, checkpoint: Path, content: Mapping[str, Any]) -> Path:
 
 
 def read_temperature(checkpoint: Path) -> float:
-    """The temperature of a checkpoint; 1, with a warning, if that was fitted for an earlier one of its name.
+    """Reads a checkpoint's temperature; 1, with a warning, if it was fitted for an earlier one of this name.
 
     Raises:
         DataError: the file was not written by :func:`save_temperature`.
@@ -68,17 +68,17 @@ def read_temperature(checkpoint: Path) -> float:
 
 
 def read_thresholds(checkpoint: Path) -> dict[str, float]:
-    """Likewise the thresholds of labels; empty if there are none, which means .5."""
+    """Reads the thresholds of labels likewise; they are empty if there are none, which means .5."""
     return dict(_read(thresholds_file(checkpoint), checkpoint, "thresholds", THRESHOLDS, {}))
 
 
-def _read(path: Path, checkpoint: Path, name: str, kind: FieldType, default: Any) -> Any:
+def _read(path: Path, checkpoint: Path, name: str, field_type: FieldType, default: Any) -> Any:
     if not path.is_file():
         return default
     with path.open("rb") as file:
         text = decoded(file.read(_MOST), path)
     again = "Remove it, or write it again with fairseq-adv validate --calibrate."
-    content = checked_object(text, {name: kind, "checkpoint": TEXT}, str(path), again)
+    content = checked_object(text, {name: field_type, "checkpoint": TEXT}, str(path), again)
     if content["checkpoint"] != sha256_of(checkpoint):
         logger.warning("%s: belongs to another checkpoint of this name, so it isn't used. %s", path, again)
         return default

@@ -25,11 +25,11 @@ class TrainOptions:
         filled: ours, in the same form.
     """
 
-    def __init__(self, own: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str]) -> None:
         self.given: dict[str, str] = {}
         self.filled: dict[str, str] = {}
-        self._own, option = own, ""
-        for word in own:
+        self._own, option = words, ""
+        for word in words:
             if word.startswith("-a"):  # fairseq's --arch, as -a=ARCH and -aARCH too
                 option, value = "--arch", word[2:].removeprefix("=")
                 self.given[option] = value

@@ -109,8 +109,8 @@ def copies_and_sources(weights: Mapping[str, Tensor]) -> Iterator[tuple[Tensor, 
     """Each such copy in a model's ``state_dict``, or a third of it, and the weight that it repeats."""
     for name, copy in weights.items():
         if is_inference_copy(name, weights):
-            layer, _, kind = name.rpartition(".")
-            part, _, leaf = kind.rpartition("_")
+            layer, _, tensor = name.rpartition(".")
+            part, _, leaf = tensor.rpartition("_")
             sources = {"in_proj": ["q_proj", "k_proj", "v_proj"], "out_proj": ["out_proj"]}.get(part)
             sources = [part] if sources is None else [f"self_attn.{source}" for source in sources]
             yield from zip(

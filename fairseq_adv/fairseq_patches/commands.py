@@ -33,12 +33,12 @@ def report_mistakes_in_one_line() -> None:
     """
     original = sys.excepthook
 
-    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    def report(error_type: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         text = for_the_user(error) if _is_of_fairseq() else None
         if text is not None:
             print(f"error: {printable(text)}", file=sys.stderr)
         else:
-            original(kind, error, trace)
+            original(error_type, error, trace)
 
     sys.excepthook = report
 
@@ -106,8 +106,8 @@ def parse_args_and_arch(
 
     The patch is in time: fairseq imports ``--user-dir`` before it reads the options.
     """
-    found = original(parser, input_args, *rest, **more)
-    args = found[0] if isinstance(found, tuple) else found  # with parse_known: and what was left over
+    parsed = original(parser, input_args, *rest, **more)
+    args = parsed[0] if isinstance(parsed, tuple) else parsed  # with parse_known: and what was left over
     if getattr(args, "bf16", False) and getattr(args, "tpu", False):
         args.tpu = "--tpu" in (sys.argv[1:] if input_args is None else input_args)
-    return found
+    return parsed

@@ -52,7 +52,7 @@ def numpy_seed(original: Callable[..., AbstractContextManager[None]], *seeds: An
 
 
 def _forget_other_threads() -> None:
-    """In a forked loader: the thread that held the lock does not exist there."""
+    """Frees the lock in a forked loader, where the thread that held it does not exist."""
     global _lock
     _lock = threading.RLock()
 

@@ -157,8 +157,8 @@ def recompute_as_computed(original: Original, ctx: Any, run_function: Callable[.
     ``--amp``: in fp32, slowly, and for the gradient of another forward pass. Without autocast nothing
     changes.
     """
-    kinds = ("cuda", "cpu")
-    gpu, cpu = ((kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)) for kind in kinds)
+    devices = ("cuda", "cpu")
+    gpu, cpu = ((name, torch.get_autocast_dtype(name), torch.is_autocast_enabled(name)) for name in devices)
 
     def run(*args: Any, **options: Any) -> Any:
         with torch.autocast(*gpu), torch.autocast(*cpu):

@@ -60,23 +60,23 @@ def _watched_trainer() -> Trainer | None:
 def begin(original: Original, cfg: Any, trainer: Trainer, **options: Any) -> Any:
     """Watches the run from here on."""
     global _trainer
-    found = original(cfg, trainer, **options)
+    result = original(cfg, trainer, **options)
     _trainer = None
     if is_master(trainer.cfg.distributed_training):
         _trainer = weakref.ref(trainer)
         for watcher in watchers:
-            watcher.begin(trainer, *found)
-    return found
+            watcher.begin(trainer, *result)
+    return result
 
 
 def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_loss: Any) -> Any:
     """Tells of a checkpoint, and whether it is the best."""
-    found = original(cfg, trainer, epoch_itr, val_loss)
+    result = original(cfg, trainer, epoch_itr, val_loss)
     if _watched_trainer() is not None and not cfg.no_save:
         best = getattr(checkpoint_utils.save_checkpoint, "best", None)
         is_best = val_loss is not None and val_loss == best
-        _tell(trainer, trainer.get_num_updates(), epoch_itr.epoch, SAVED, {"is_best": float(is_best)}, {})
-    return found
+        _notify(trainer, trainer.get_num_updates(), epoch_itr.epoch, SAVED, {"is_best": float(is_best)}, {})
+    return result
 
 
 def watched(original: Original, iterator: Any, *words: Any, **options: Any) -> Any:
@@ -87,7 +87,7 @@ def watched(original: Original, iterator: Any, *words: Any, **options: Any) -> A
     return bar if _watched_trainer() is None else WatchedBar(bar, options.get("epoch") or 0, split)
 
 
-def _tell(
+def _notify(
     trainer: Trainer, update: int, epoch: int, split: str, numbers: dict[str, float],
     rounded: Mapping[str, Any],
 ) -> None:  # fmt: skip
@@ -135,12 +135,12 @@ class WatchedBar(progress_bar.BaseProgressBar):  # type: ignore[misc]
         if trainer is None or split is None or step is None:
             return
         meters = self._meters if self._split else metrics.get_meters(tag)
-        _tell(trainer, step, self._epoch, split, in_whole_precision(stats, meters or {}), stats)
+        _notify(trainer, step, self._epoch, split, in_whole_precision(stats, meters or {}), stats)
 
 
 def in_whole_precision(stats: Mapping[str, Any], meters: Mapping[str, Any]) -> dict[str, float]:
     """The numbers, which fairseq rounds to two or three digits, from its meters."""
-    found = {}
+    numbers = {}
     for name, value in stats.items():
         if name in _LEFT_OUT:
             continue
@@ -149,7 +149,7 @@ def in_whole_precision(stats: Mapping[str, Any], meters: Mapping[str, Any]) -> d
             meter.round = None
             value = meter.smoothed_value
         try:
-            found[name] = float(value)
+            numbers[name] = float(value)
         except (TypeError, ValueError):  # None, or a text
             continue
-    return found
+    return numbers

@@ -15,7 +15,7 @@ _patched: set[int] = set()  # modules
 
 
 def loaded(*names: str) -> list[ModuleType]:
-    """Those of the modules that are imported."""
+    """Returns those of the modules that are imported."""
     return [sys.modules[name] for name in names if name in sys.modules]
 
 

@@ -29,15 +29,15 @@ def check_run(cfg: Any) -> None:
         DataError: an option has a number that it can't have, or a character by which a path in fairseq's
             log would control a terminal; names the option and the fix.
     """
-    kinds = {part: _kind(part, _name(cfg.get(part))) for part in OF_FAIRSEQ}
-    if not any(_is_of_this_project(kinds[part][0]) for part in ("criterion", "task")):
+    classes = {part: _classes_of(part, _name(cfg.get(part))) for part in OF_FAIRSEQ}
+    if not any(_is_of_this_project(classes[part][0]) for part in ("criterion", "task")):
         return
     _refuse_controls(cfg)
-    for part, (kind, config_class) in kinds.items():
+    for part, (part_class, config_class) in classes.items():
         options = cfg.get(part)
         if isinstance(options, DictConfig):  # without what is missing, which is for fairseq to tell
             options = {name: options[name] for name in options if not OmegaConf.is_missing(options, name)}
-        declared = declared_by(part, kind, config_class)
+        declared = declared_by(part, part_class, config_class)
         if isinstance(options, Namespace) and part != "model":  # its ${…} are texts on a command line
             options = dict(_as_numbers(options, declared))
         if options is not None and not isinstance(options, str):
@@ -57,7 +57,7 @@ def _refuse_controls(cfg: Any) -> None:
 
 
 def check_arguments(args: Namespace) -> None:
-    """The same for the arguments of ``fairseq-train``, some of which fairseq reads as text.
+    """Checks likewise the arguments of ``fairseq-train``, some of which fairseq reads as text.
 
     Raises:
         DataError: see :func:`check_run`.
@@ -65,7 +65,7 @@ def check_arguments(args: Namespace) -> None:
     declared: dict[str, Numbers] = {}
     names = {"task": args.task, "model": args.arch, "criterion": args.criterion}
     for part in OF_FAIRSEQ:
-        declared.update(declared_by(part, *_kind(part, names.get(part, getattr(args, part, None)))))
+        declared.update(declared_by(part, *_classes_of(part, names.get(part, getattr(args, part, None)))))
     _refuse_odd(dict(_as_numbers(args, declared)), declared)
 
 
@@ -89,19 +89,19 @@ def _as_numbers(args: Namespace, declared: dict[str, Numbers]) -> Iterator[tuple
 def _name(options: Any) -> Any:
     if isinstance(options, (str, type(None))):
         return options
-    found = vars(options) if isinstance(options, Namespace) else options
-    return found.get("_name")
+    values = vars(options) if isinstance(options, Namespace) else options
+    return values.get("_name")
 
 
-def _kind(part: str, name: Any) -> tuple[Any, Any]:
+def _classes_of(part: str, name: Any) -> tuple[Any, Any]:
     """The class that fairseq builds from a part, and the dataclass of its options."""
     if part == "task":
         return TASK_REGISTRY.get(name), TASK_DATACLASS_REGISTRY.get(name)
     if part == "model":
         return ARCH_MODEL_REGISTRY.get(name, MODEL_REGISTRY.get(name)), MODEL_DATACLASS_REGISTRY.get(name)
-    found = REGISTRIES.get(part, {"registry": {}, "dataclass_registry": {}})
-    return found["registry"].get(name), found["dataclass_registry"].get(name)
+    registries = REGISTRIES.get(part, {"registry": {}, "dataclass_registry": {}})
+    return registries["registry"].get(name), registries["dataclass_registry"].get(name)
 
 
-def _is_of_this_project(kind: Any) -> bool:
-    return any(base.__module__.startswith("fairseq_adv.") for base in getattr(kind, "__mro__", ()))
+def _is_of_this_project(part_class: Any) -> bool:
+    return any(base.__module__.startswith("fairseq_adv.") for base in getattr(part_class, "__mro__", ()))

@@ -89,14 +89,14 @@ def is_asked_to_stop(trainer: Any) -> bool:
     return bool((Stop.all_sent if trainer.data_parallel_world_size > 1 else Stop.sent) > 0)
 
 
-def _why_not_resumable(how: Any) -> str:
-    if how.no_save or how.no_last_checkpoints:
+def _why_not_resumable(cfg: Any) -> str:
+    if cfg.no_save or cfg.no_last_checkpoints:
         return "no checkpoint_last.pt was asked for"
-    if how.no_save_optimizer_state:
+    if cfg.no_save_optimizer_state:
         return "it can't be resumed without the optimizer's state (--no-save-optimizer-state)"
-    resets = (how.reset_optimizer, how.reset_dataloader, how.reset_lr_scheduler, how.reset_meters)
-    last = os.path.join(how.save_dir, "checkpoint_last.pt")
-    is_other = how.restore_file not in ("checkpoint_last.pt", last)
+    resets = (cfg.reset_optimizer, cfg.reset_dataloader, cfg.reset_lr_scheduler, cfg.reset_meters)
+    last = os.path.join(cfg.save_dir, "checkpoint_last.pt")
+    is_other = cfg.restore_file not in ("checkpoint_last.pt", last)
     if is_other or any(resets):
         return "the same command would begin anew: leave out --restore-file and --reset-… to resume"
     return ""

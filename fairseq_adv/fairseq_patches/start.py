@@ -25,7 +25,7 @@ def copy_alone(original: Original, config: Any, memo: dict[int, Any]) -> Any:
 
 
 def copy_value(original: Original, node: Node, copied: Node, memo: dict[int, Any]) -> None:
-    """The same for a single option; ``ValueNode._deepcopy_impl``."""
+    """Copies a single option likewise; ``ValueNode._deepcopy_impl``."""
     for name, value in vars(node).items():
         vars(copied)[name] = value if name == "_parent" else deepcopy(value, memo)
 

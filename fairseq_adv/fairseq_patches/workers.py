@@ -23,12 +23,12 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 HEAD_START = 5.0
 
 
-def gathered(trainer: Any, own: Any) -> list[Any]:
+def gathered(trainer: Any, value: Any) -> list[Any]:
     """The values of all workers, by rank."""
     if trainer.data_parallel_world_size == 1:
-        return [own]
+        return [value]
     everyone = [None] * trainer.data_parallel_world_size
-    torch.distributed.all_gather_object(everyone, own, group=trainer.data_parallel_process_group)
+    torch.distributed.all_gather_object(everyone, value, group=trainer.data_parallel_process_group)
     return everyone
 
 
@@ -42,7 +42,7 @@ def end_together(refused: str, trainer: Any) -> None:
 
 
 def end_all(refused: str, trainer: Any, status: int = 2) -> None:
-    """As :func:`end_together`, for a reason that all workers have; "" ends none."""
+    """Ends them like :func:`end_together`, for a reason that all workers have; "" ends none."""
     if refused and trainer.data_parallel_rank == 0:
         raise DataError(refused) from None
     if refused:

@@ -17,7 +17,7 @@ from fairseq_adv.data.hf_folder import read_config
 from fairseq_adv.data.tables.labelled_rows import check_class_name
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.hub.convert import checkpoint_state
-from fairseq_adv.models import transformers_models as theirs
+from fairseq_adv.models import transformers_models
 
 _HEAD = "SequenceClassification"
 _SEVERAL = "multi_label_classification"  # its problem_type
@@ -33,15 +33,15 @@ def checkpoint_of(folder: Path) -> dict[str, Any]:
     """
     settings = read_config(folder)
     names, several = _classes(folder, settings), settings.get("problem_type") == _SEVERAL
-    text, tensors = theirs.read(folder)
-    description, tokenizer = theirs.described(text), HFTokenizer(folder)
+    text, tensors = transformers_models.read(folder)
+    description, tokenizer = transformers_models.described(text), HFTokenizer(folder)
     words = len(vocabulary_rows(description["config"]["vocab_size"], description["special"]))
-    config = theirs.with_fairseqs_ids(theirs.configuration(description, {}), words)
+    config = transformers_models.with_fairseqs_ids(transformers_models.configuration(description, {}), words)
     config.num_labels = len(names)
-    model = theirs.build(config, _HEAD, tensors, str(folder), whole=True)
+    model = transformers_models.build(config, _HEAD, tensors, str(folder), whole=True)
     takes_them = "token_type_ids" in inspect.signature(model.forward).parameters
     has_segments = takes_them and getattr(config, "type_vocab_size", 0) > 1 and tokenizer.has_segments()
-    longest = min(theirs.longest_row(model), _longest_of_tokenizer(folder))
+    longest = min(transformers_models.longest_row(model), _longest_of_tokenizer(folder))
     options = {
         "_name": "hf_encoder", "arch": "hf_encoder", "hf_encoder": text, "hf_segments": has_segments,
         "max_positions": longest,
@@ -65,8 +65,8 @@ def _classes(folder: Path, config: dict[str, Any]) -> list[str]:
             f"Pass that of a …For{_HEAD}"
         )
     names = names_in(config) or [f"LABEL_{number}" for number in range(2)]
-    kind = config.get("problem_type")
-    if kind == "regression" or (len(names) < 2 and kind != _SEVERAL):
+    problem_type = config.get("problem_type")
+    if problem_type == "regression" or (len(names) < 2 and problem_type != _SEVERAL):
         raise DataError(f"{where}: the model predicts numbers, not classes. Pass one with classes")
     if len(set(names)) < len(names):
         raise DataError(f"{where}: id2label has a class twice ({', '.join(names):.200}). Rename one there")

@@ -95,7 +95,7 @@ def convert_hf_checkpoint(folder: Path, out: Path, overwrite: bool = False) -> b
         with workspace(out, made_from, digests=True) as scratch:
             _write(scratch, converted, vocabulary, model_config, flags, about, names_in(config))
         bar.update()
-    _tell(about)
+    _log_summary(about)
     return True
 
 
@@ -181,7 +181,7 @@ def _write(
     (scratch / "conversion.json").write_bytes(write_json(about))
 
 
-def _tell(about: dict[str, Any]) -> None:
+def _log_summary(about: dict[str, Any]) -> None:
     for name, why in about["left_out"].items():
         logger.info("left out: %s (%s)", name, why)
     for name, why in about["newly_initialised"].items():
@@ -231,9 +231,9 @@ def _default_config(model_config: dict[str, Any], given: Sequence[str]) -> dict[
     config = convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, input_args=words))
     # The model's part is a Namespace with all command-line options; the caller replaces it.
     config.model = None
-    plain = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
-    assert isinstance(plain, dict)  # config is a mapping; the check is for the type checker
-    return {str(key): value for key, value in plain.items()}
+    values = OmegaConf.to_container(config, resolve=False, enum_to_str=True)
+    assert isinstance(values, dict)  # config is a mapping; the check is for the type checker
+    return {str(key): value for key, value in values.items()}
 
 
 def _add_fresh_head(converted: Converted, sizes: Sizes, activation: str) -> None:

@@ -89,7 +89,7 @@ def export_checkpoint(
     named = state.task.get("tokenizer_dir")
     tokenizer = saved_tokenizer(checkpoint, state.data, tokenizer_dir, named)
     classes = _class_names(state, trained, labels)
-    calibrated = trained.kind == CLASSES and not averaged
+    calibrated = trained.goal == CLASSES and not averaged
     temperature = read_temperature(checkpoint) if calibrated else 1.0
     thresholds = read_thresholds(checkpoint) if calibrated else {}
     made_from = {
@@ -102,7 +102,7 @@ def export_checkpoint(
         **({} if temperature == 1 else {"temperature": temperature}),
         **({} if not thresholds else {"thresholds": thresholds}),
     }
-    result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.kind]}", tuple(classes))
+    result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.goal]}", tuple(classes))
     if finished(out, made_from, overwrite):
         return Exported(True, result.model, result.classes)
     card = model_card(state, trained, classes, out.name, temperature, thresholds).encode("utf-8")
@@ -118,10 +118,10 @@ def export_checkpoint(
             _write_encoder(folder, state, trained, classes, dtype)
         else:
             _write_fairseqs(folder, state, trained, exported, classes, dtype)
-        found = {TEMPERATURE: temperature if temperature != 1 else None, THRESHOLDS: thresholds}
-        if own := {name: value for name, value in found.items() if value}:
+        calibration = {TEMPERATURE: temperature if temperature != 1 else None, THRESHOLDS: thresholds}
+        if extra := {name: value for name, value in calibration.items() if value}:
             config = json_object(folder / "config.json")
-            (folder / "config.json").write_bytes(write_json({**config, **own}))
+            (folder / "config.json").write_bytes(write_json({**config, **extra}))
         for name, content in {**exported.files, "README.md": card}.items():
             (folder / name).write_bytes(content)
     return result
@@ -170,11 +170,11 @@ def _write_encoder(
     if names := trained.names_of_outputs(classes):
         config.id2label = dict(enumerate(names))
         config.label2id = {name: number for number, name in enumerate(names)}
-    if trained.kind == CHOICES:
+    if trained.goal == CHOICES:
         config.num_labels = trained.outputs  # XLM's head has a layer of this size before the score
     if trained.problem_type:
         config.problem_type = trained.problem_type
-    head = CLASS_SUFFIX[trained.kind][len("For") :]
+    head = CLASS_SUFFIX[trained.goal][len("For") :]
     rows = torch.tensor(vocabulary_rows(config.vocab_size, description["special"]))
     tensors = {
         name[len(_HF_PREFIX) :]: tensor
@@ -186,7 +186,7 @@ def _write_encoder(
         raise DataError(f"{state.path}: {odd[0]} has values that are not finite")
     model = transformers_models.build(config, head, None, str(state.path))
     # Other heads know no words, but may have as many classes.
-    encoder = "" if trained.kind == MASKED_LM else f"{model.base_model_prefix}."
+    encoder = "" if trained.goal == MASKED_LM else f"{model.base_model_prefix}."
     for name in tensors:
         if name.startswith(encoder):
             tensors[name] = _in_its_order(tensors[name], rows, config.vocab_size)
@@ -202,16 +202,16 @@ def _in_its_order(tensor: Tensor, rows: Tensor, words: int) -> Tensor:
     if len(rows) not in tensor.shape:
         return tensor
     axis = tensor.shape.index(len(rows))
-    there = (rows >= 0).nonzero()[:, 0]
+    present = (rows >= 0).nonzero()[:, 0]
     shape = [words if number == axis else size for number, size in enumerate(tensor.shape)]
-    return tensor.new_zeros(shape).index_copy(axis, rows[there], tensor.index_select(axis, there))
+    return tensor.new_zeros(shape).index_copy(axis, rows[present], tensor.index_select(axis, present))
 
 
 def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -> list[str]:
     """The class names, in the order of the head's outputs."""
-    if trained.kind not in (CLASSES, TAGS):
+    if trained.goal not in (CLASSES, TAGS):
         if labels is not None:
-            raise DataError(f"--labels: {state.path} has no classes ({trained.kind}). Leave it out.")
+            raise DataError(f"--labels: {state.path} has no classes ({trained.goal}). Leave it out.")
         return []
     source, names = _named_classes(state, labels)
     if not names:

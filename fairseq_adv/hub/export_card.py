@@ -48,7 +48,7 @@ def model_card(
     """
     criterion = _word(state.criterion.get("_name", "unknown"))
     data = ", ".join(_base(part) for part in (state.data or "").split(":") if part) or "unknown data"
-    converted = trained.kind == MASKED_LM and not state.updates
+    converted = trained.goal == MASKED_LM and not state.updates
     made = f"trained with `--criterion {criterion}` on {data}"
     if converted:
         made = "not trained since `fairseq-adv convert`; its conversion.json records whether the head is new"
@@ -73,7 +73,7 @@ def model_card(
             "",
             f"A row has at most {trained.longest} tokens. `truncation=True` cuts longer ones, but not where "
             "fairseq does."
-            + ("" if trained.kind == MASKED_LM else " White space around a text is removed, as in training.")
+            + ("" if trained.goal == MASKED_LM else " White space around a text is removed, as in training.")
             + _LONG.get(str(state.task.get("long_texts")), ""),
             "",
             *([] if temperature == 1 else [_CALIBRATED.format(temperature=temperature), ""]),
@@ -95,7 +95,7 @@ def _shares(thresholds: Mapping[str, float]) -> str:
 
 def _card_of(state: TrainedState, trained: Trained) -> ModelCard:
     record = record_named(state.task.get("_name"))
-    card = None if record is None else record.regression_card if trained.kind == REGRESSION else record.card
+    card = None if record is None else record.regression_card if trained.goal == REGRESSION else record.card
     assert card is not None  # trained_for has found it
     return card
 
@@ -112,7 +112,7 @@ def _training(state: TrainedState) -> dict[str, str]:
         for name, value in state.criterion.items()
         if name not in _LEFT_OUT and not name.startswith(unused)
     ]
-    found = {
+    rows = {
         "method": " ".join(word for word in words if word),
         "task": _word(state.task.get("_name")),
         "updates": str(state.updates),
@@ -125,12 +125,12 @@ def _training(state: TrainedState) -> dict[str, str]:
     ]
     for name, part, option in parts:
         if part.get(option) is not None:
-            found[name] = _word(part[option])
-    return found
+            rows[name] = _word(part[option])
+    return rows
 
 
 def _option(name: str, value: Any) -> str:
-    """As on a command line; empty for an option that is off."""
+    """Writes an option as on a command line; "" if it is off."""
     if value is None or value is False:
         return ""
     flag = "--" + _word(name).replace("_", "-")
@@ -139,12 +139,12 @@ def _option(name: str, value: Any) -> str:
 
 def _scores(state: TrainedState) -> list[str]:
     metric = str(state.checkpoint.get("best_checkpoint_metric", "loss"))
-    found = {
+    scores = {
         f"{_named(metric)} on the validation split": (metric, number(state.extra.get("val_loss"))),
         f"best {_named(metric)} during training": (metric, number(state.extra.get("best"))),
         **_others(state, metric),
     }
-    rows = {text: f"{unit(name) * value:.6g}" for text, (name, value) in found.items() if value is not None}
+    rows = {text: f"{unit(name) * value:.6g}" for text, (name, value) in scores.items() if value is not None}
     return _table(rows) if rows else ["The checkpoint has no scores."]
 
 

@@ -52,8 +52,8 @@ def exported_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> E
         made = _from_folder(tokenizer)
     else:
         made = _byte_level(tokenizer, symbols)
-    engine, specials, is_masked_lm = made.engine, made.specials, trained.kind == MASKED_LM
-    steps = [normalizers.Replace(Regex(LINE_BREAKS), " ")] if trained.kind == CHOICES else []
+    engine, specials, is_masked_lm = made.engine, made.specials, trained.goal == MASKED_LM
+    steps = [normalizers.Replace(Regex(LINE_BREAKS), " ")] if trained.goal == CHOICES else []
     # A text is split first at words that were added so, and a masked LM's at <mask>: spaces matter there.
     added = engine.get_added_tokens_decoder().values()
     splits = any(not (token.special or token.normalized) for token in added)

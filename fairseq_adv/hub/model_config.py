@@ -151,9 +151,9 @@ def fairseq_flags(model_config: dict[str, Any]) -> list[str]:
 
 
 def hydra_model(model_config: dict[str, Any]) -> str:
-    """The same as a file of a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` available."""
+    """Writes the same for a hydra group: ``config/model/NAME.yaml`` makes ``model=NAME`` available."""
     keys = {"_name": "arch", **{key: key for key in (*_FLAGS[1:], "untie_weights_roberta")}}
-    lines = [f"{ours}: {str(model_config[key]).lower()}" for ours, key in keys.items()]
+    lines = [f"{name}: {str(model_config[key]).lower()}" for name, key in keys.items()]
     return "\n".join(["# @package _group_", *lines, ""])
 
 
@@ -204,15 +204,15 @@ def hf_config(
         DataError: the masked-LM head's activation differs from RoBERTa's.
     """
     model = trained.model
-    names = {ours: theirs for theirs, ours in ACTIVATIONS.items()}
+    names = {fairseq_name: hf_name for hf_name, fairseq_name in ACTIVATIONS.items()}
     activation = names[model["activation_fn"]]
-    if trained.kind == MASKED_LM and activation != "gelu":
+    if trained.goal == MASKED_LM and activation != "gelu":
         raise DataError(
             f"{path}: was trained with activation_fn={activation}, but the masked-LM head of transformers' "
             "RoBERTa always uses gelu"
         )
     config: dict[str, Any] = {
-        "architectures": ["Roberta" + CLASS_SUFFIX[trained.kind]],
+        "architectures": ["Roberta" + CLASS_SUFFIX[trained.goal]],
         "model_type": "roberta",
         "vocab_size": sizes.vocabulary,
         "hidden_size": sizes.width,

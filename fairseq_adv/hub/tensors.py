@@ -89,15 +89,15 @@ class _Source:
         self.problems: list[str] = []
 
     def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        found = self.left.pop(name, None)
-        if found is None:
+        tensor = self.left.pop(name, None)
+        if tensor is None:
             self.problems.append(f"missing: {name} {shape}")
-        elif tuple(found.shape) != shape:
-            self.problems.append(f"{name} has the shape {tuple(found.shape)}, but needs {shape}")
-        elif not bool(torch.isfinite(found).all()):
+        elif tuple(tensor.shape) != shape:
+            self.problems.append(f"{name} has the shape {tuple(tensor.shape)}, but needs {shape}")
+        elif not bool(torch.isfinite(tensor).all()):
             self.problems.append(f"{name} has values that are not finite")
         else:
-            return found.detach().clone().contiguous()
+            return tensor.detach().clone().contiguous()
         return torch.zeros(shape)
 
     def take_module(self, name: str, shape: tuple[int, ...]) -> dict[str, Tensor]:
@@ -118,10 +118,10 @@ def _encoder_modules(sizes: Sizes) -> _Modules:
     modules: _Modules = {"embeddings.LayerNorm": (_ENCODER + "layernorm_embedding", (sizes.width,))}
     wide = {"fc1": (sizes.inner_width, sizes.width), "fc2": (sizes.width, sizes.inner_width)}
     for layer in range(sizes.layers):
-        for theirs, ours in _LAYER.items():
-            square = (sizes.width,) if ours.endswith("layer_norm") else (sizes.width, sizes.width)
-            name = f"{_ENCODER}layers.{layer}.{ours}"
-            modules[f"encoder.layer.{layer}.{theirs}"] = (name, wide.get(ours, square))
+        for hf_name, fairseq_name in _LAYER.items():
+            square = (sizes.width,) if fairseq_name.endswith("layer_norm") else (sizes.width, sizes.width)
+            name = f"{_ENCODER}layers.{layer}.{fairseq_name}"
+            modules[f"encoder.layer.{layer}.{hf_name}"] = (name, wide.get(fairseq_name, square))
     return modules
 
 
@@ -159,9 +159,9 @@ def to_fairseq(tensors: Mapping[str, Tensor], path: Path, sizes: Sizes, rows: Se
     has_head = "lm_head.dense.weight" in source.left
     if has_head:
         modules.update(_lm_head_modules(sizes))
-    for theirs, (ours, shape) in modules.items():
-        for kind, tensor in source.take_module(theirs, shape).items():
-            model[f"{ours}.{kind}"] = tensor
+    for hf_name, (fairseq_name, shape) in modules.items():
+        for part, tensor in source.take_module(hf_name, shape).items():
+            model[f"{fairseq_name}.{part}"] = tensor
     if has_head:
         model.update(_lm_head_output(source, sizes, order, model[_ENCODER + "embed_tokens.weight"]))
         for name in (_HEAD_BIAS, f"{_DECODER}.bias", f"{_DECODER}.weight"):
@@ -185,9 +185,9 @@ def _classifier(source: _Source, sizes: Sizes) -> dict[str, Tensor]:
         return {}
     shapes = {"dense": (width, width), "out_proj": (len(output), width)}
     return {
-        f"{name}.{kind}": tensor
+        f"{name}.{part}": tensor
         for name, shape in shapes.items()
-        for kind, tensor in source.take_module(f"classifier.{name}", shape).items()
+        for part, tensor in source.take_module(f"classifier.{name}", shape).items()
     }
 
 
@@ -255,38 +255,38 @@ def to_hugging_face(
     words = take_table(_ENCODER + "embed_tokens.weight", sizes.width)
     segments = words.new_zeros(sizes.segment_rows, sizes.width)
     embeddings = f"{_PREFIX}embeddings."
-    found = {
+    exported = {
         f"{embeddings}word_embeddings.weight": words,
         f"{embeddings}position_embeddings.weight": torch.cat([unused, positions])[
             -sizes.position_rows :
         ].clone(),
         f"{embeddings}token_type_embeddings.weight": segments,
     }
-    modules = {_PREFIX + theirs: ours for theirs, ours in _encoder_modules(sizes).items()}
-    for theirs, (ours, weight_shape) in {**modules, **_head_modules(trained, sizes)}.items():
-        for kind, tensor in source.take_module(ours, weight_shape).items():
-            found[f"{theirs}.{kind}"] = tensor
-    if trained.kind == MASKED_LM:
-        found[_HEAD_BIAS] = take_table(_LM_HEAD + "bias")
+    modules = {_PREFIX + hf_name: fairseq_name for hf_name, fairseq_name in _encoder_modules(sizes).items()}
+    for hf_name, (fairseq_name, weight_shape) in {**modules, **_head_modules(trained, sizes)}.items():
+        for part, tensor in source.take_module(fairseq_name, weight_shape).items():
+            exported[f"{hf_name}.{part}"] = tensor
+    if trained.goal == MASKED_LM:
+        exported[_HEAD_BIAS] = take_table(_LM_HEAD + "bias")
         if not sizes.tied:
-            found[f"{_DECODER}.weight"] = take_table(_LM_HEAD + "weight", sizes.width)
-            found[f"{_DECODER}.bias"] = found[_HEAD_BIAS].clone()
+            exported[f"{_DECODER}.weight"] = take_table(_LM_HEAD + "weight", sizes.width)
+            exported[f"{_DECODER}.bias"] = exported[_HEAD_BIAS].clone()
     for name, tensor in source.left.items():
         if not name.startswith((_LM_HEAD, "classification_heads.")):  # other heads
             source.problems.append(f"unknown: {name} {tuple(tensor.shape)}")
     source.check(f"{path}: its tensors do not fit its options: ", "; ")
-    return found
+    return exported
 
 
 def _head_modules(trained: Trained, sizes: Sizes) -> _Modules:
-    if trained.kind == MASKED_LM:
+    if trained.goal == MASKED_LM:
         return _lm_head_modules(sizes)
     head = f"classification_heads.{trained.head}."
     dense = (head + "dense", (sizes.width, sizes.width))
     output = (head + "out_proj", (trained.outputs, sizes.width))
-    if trained.kind in AT_TOKENS:
-        return {"qa_outputs" if trained.kind == SPANS else "classifier": output}
-    if trained.kind == CHOICES:
+    if trained.goal in AT_TOKENS:
+        return {"qa_outputs" if trained.goal == SPANS else "classifier": output}
+    if trained.goal == CHOICES:
         return {f"{_PREFIX}pooler.dense": dense, "classifier": output}
     return {"classifier.dense": dense, "classifier.out_proj": output}
 

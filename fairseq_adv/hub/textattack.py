@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Union
+from typing import Any, Protocol, Union
 
 import torch
 
@@ -18,8 +18,16 @@ except ModuleNotFoundError as error:
         name=error.name,
     ) from error
 
-if TYPE_CHECKING:
-    from fairseq_adv.evaluation.predict.text_model import TextModel
+
+class Model(Protocol):
+    """What is used of a model from :func:`fairseq_adv.load`."""
+
+    kind: str
+    takes: str
+    takes_questions: bool
+    labels: list[str]
+
+    def scores(self, texts: Any, /) -> Any: ...
 
 
 class TextAttackModel(ModelWrapper):
@@ -34,11 +42,11 @@ class TextAttackModel(ModelWrapper):
         DataError: the model has no classes: it predicts numbers, or answers multiple-choice questions.
     """
 
-    def __init__(self, model: TextModel) -> None:
+    def __init__(self, model: Model) -> None:
         if not model.labels:
             numbers = "numbers" if model.takes == "texts" else model.kind
-            kind = "answers multiple-choice questions" if model.takes_questions else f"predicts {numbers}"
-            raise DataError(f"TextAttack attacks models with classes, but this one {kind}")
+            does = "answers multiple-choice questions" if model.takes_questions else f"predicts {numbers}"
+            raise DataError(f"TextAttack attacks models with classes, but this one {does}")
         self.model = model
 
     def __call__(self, text_input_list: Sequence[Union[str, tuple[str, str]]]) -> torch.Tensor:
@@ -52,7 +60,7 @@ class TextAttackModel(ModelWrapper):
         Raises:
             DataError: single texts for a model trained on pairs, or vice versa.
         """
-        found = self.model.scores(text_input_list)
-        if found is None:
+        scores = self.model.scores(text_input_list)
+        if scores is None:
             return torch.empty(0, len(self.model.labels))
-        return torch.from_numpy(replace(found, temperature=1.0).shares())
+        return torch.from_numpy(replace(scores, temperature=1.0).shares())

@@ -128,8 +128,8 @@ def _sections(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
         # task interpolates define what it is trained for; a model's part may contain the whole command line.)
         others = [part for name, part in whole.items() if name not in ("criterion", "task", "model")]
         repeated = {option for part in others for option in part} - {"_name"}
-        own = {option: value for option, value in parts["criterion"].items() if option not in repeated}
-        return {**parts, "criterion": own}
+        criterion = {option: value for option, value in parts["criterion"].items() if option not in repeated}
+        return {**parts, "criterion": criterion}
     # Before fairseq 0.10 all options were in one Namespace, including the names of task and model.
     args = vars(state["args"])
     parts = {name: _plain(args) for name in names}
@@ -157,7 +157,7 @@ def number(value: Any) -> Optional[float]:
 class Trained:
     """What a checkpoint was trained for."""
 
-    kind: str  # one of the constants above
+    goal: str  # one of the constants above
     head: Optional[str]  # the classification head's name; None for a masked LM
     outputs: int  # the head's number of outputs; 0 for a masked LM
     model: dict[str, Any]  # all options of the model
@@ -174,8 +174,8 @@ class Trained:
         return bool(self.model["_name"] == HF_ENCODER)
 
     def names_of_outputs(self, classes: Sequence[str]) -> list[str]:
-        """For config.json: the class names, or transformers' own; empty where it names none."""
-        if self.kind in (CHOICES, SPANS):
+        """Returns the names for config.json: the classes, or transformers' own; none where it has none."""
+        if self.goal in (CHOICES, SPANS):
             return []
         return list(classes) or [f"LABEL_{number}" for number in range(self.outputs)]
 
@@ -190,33 +190,33 @@ def trained_for(state: TrainedState) -> Trained:
             f"{state.path}: was trained with --task {name}; only checkpoints of these tasks can be exported: "
             f"{names}"
         )
-    kind = next(one for one, suffix in CLASS_SUFFIX.items() if suffix == record.card.model)
+    goal = next(one for one, suffix in CLASS_SUFFIX.items() if suffix == record.card.model)
     regression = state.task.get("regression_target") or state.criterion.get("regression_target")
-    if kind == CLASSES and regression:
-        kind = REGRESSION
+    if goal == CLASSES and regression:
+        goal = REGRESSION
     name, head = state.model.get("_name") or state.model.get("arch"), None
     if name == HF_ENCODER:
-        model, outputs = {**state.model, "_name": name}, _outputs_of_encoder(state, kind)
+        model, outputs = {**state.model, "_name": name}, _outputs_of_encoder(state, goal)
     else:
         model, outputs = _model_options(state, name), 0
         _check_options(state, model, _NEEDED)
-        if kind != MASKED_LM:
-            if kind not in AT_TOKENS:
+        if goal != MASKED_LM:
+            if goal not in AT_TOKENS:
                 _check_options(state, model, _NEEDED_OF_HEADS)
             head, outputs = _head(state)
-        if kind == CHOICES and outputs != 1:
+        if goal == CHOICES and outputs != 1:
             raise DataError(
                 f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice needs one"
             )
-    init, separator = _tokens(state) if kind in (CLASSES, REGRESSION) else (0, 2 if kind == SPANS else None)
-    problem_type = "regression" if kind == REGRESSION else record.card.problem_type
-    return Trained(kind, head, outputs, model, init, separator, _longest(state), problem_type)
+    init, separator = _tokens(state) if goal in (CLASSES, REGRESSION) else (0, 2 if goal == SPANS else None)
+    problem_type = "regression" if goal == REGRESSION else record.card.problem_type
+    return Trained(goal, head, outputs, model, init, separator, _longest(state), problem_type)
 
 
-def _outputs_of_encoder(state: TrainedState, kind: str) -> int:
-    """Of a model of transformers, whose class is that of the task."""
-    classes = state.task.get("num_classes") if kind == CLASSES else len(state.task.get("class_names") or ())
-    outputs = {CLASSES: classes, REGRESSION: 1, CHOICES: 1, TAGS: classes, SPANS: 2, MASKED_LM: 0}[kind]
+def _outputs_of_encoder(state: TrainedState, goal: str) -> int:
+    """How many outputs a model of transformers has, whose class is that of the task."""
+    classes = state.task.get("num_classes") if goal == CLASSES else len(state.task.get("class_names") or ())
+    outputs = {CLASSES: classes, REGRESSION: 1, CHOICES: 1, TAGS: classes, SPANS: 2, MASKED_LM: 0}[goal]
     if type(outputs) is not int or not isinstance(state.model.get("hf_encoder"), str):
         raise DataError(f"{state.path}: not a checkpoint of --arch {HF_ENCODER}")
     return outputs
@@ -252,19 +252,19 @@ def _head(state: TrainedState) -> tuple[str, int]:
     head = head or "sentence_classification_head"
     output = state.tensors.get(f"{_HEADS}{head}.out_proj.weight")
     if output is None:
-        there = sorted({name.split(".")[1] for name in state.tensors if name.startswith(_HEADS)})
-        raise DataError(f"{state.path}: no head {head!r}; found {', '.join(there) or 'none'}")
+        heads = sorted({name.split(".")[1] for name in state.tensors if name.startswith(_HEADS)})
+        raise DataError(f"{state.path}: no head {head!r}; found {', '.join(heads) or 'none'}")
     return str(head), int(output.shape[0])
 
 
 def _tokens(state: TrainedState) -> Sequence[Optional[int]]:
-    found = []
+    tokens = []
     for option in ("init_token", "separator_token"):
         token = state.task.get(option)
         if token is not None and (not isinstance(token, int) or isinstance(token, bool) or token < 0):
             raise DataError(f"{state.path}: {option} is {token!r}, not a token id")
-        found.append(token)
-    return found
+        tokens.append(token)
+    return tokens
 
 
 def _longest(state: TrainedState) -> int:

@@ -208,8 +208,8 @@ def _check_byte_level(folder: Path, fast: Mapping[str, Any]) -> None:
     steps = normalizer.get("normalizers", [normalizer] if normalizer else [])
     if any(step.get("pattern") not in _OF_TASKS for step in steps):
         _refuse(folder, "tokenizer.json", "it has a normalizer")
-    plain = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-    if fast and {key: splitter.get(key, key == "use_regex") for key in plain} != plain:
+    expected = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+    if fast and {key: splitter.get(key, key == "use_regex") for key in expected} != expected:
         _refuse(folder, "tokenizer.json", "its pre_tokenizer is not ByteLevel without a space before a text")
     odd = [key for key in _OF_MERGES if fast.get("model", {}).get(key)]
     if odd:
@@ -220,9 +220,9 @@ def _check_added(folder: Path, fast: Mapping[str, Any], added: Iterable[str]) ->
     """Raises DataError if other tokens than special ones were added: fairseq finds none in a text."""
     special = {token["content"] for token in fast.get("added_tokens", []) if token.get("special")}
     special.update(special_tokens(folder).values())
-    found = [token for token in added if token not in special and not token.startswith("madeupword")]
-    if found:
-        _refuse(folder, "tokenizer.json", f"{found[0]!r:.40} was added and is found in texts as a whole")
+    others = [token for token in added if token not in special and not token.startswith("madeupword")]
+    if others:
+        _refuse(folder, "tokenizer.json", f"{others[0]!r:.40} was added and is found in texts as a whole")
 
 
 def _refuse(folder: Path, name: str, difference: str) -> None:

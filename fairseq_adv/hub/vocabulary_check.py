@@ -35,28 +35,28 @@ def check_vocabulary(
     rows = embedding_rows(path)
     if rows is None:
         return
-    ours = Path(data.split(":")[0]) / "dict.txt"
+    dict_file = Path(data.split(":")[0]) / "dict.txt"
     beside = path.parent / "dict.txt"
-    theirs = _symbols(beside, dictionary)
+    checkpoint_words = _symbols(beside, dictionary)
     if rows != len(dictionary):
         raise DataError(
-            f"{option} {path}: has embeddings for {rows} words, but {ours} has {len(dictionary)} (with "
+            f"{option} {path}: has embeddings for {rows} words, but {dict_file} has {len(dictionary)} (with "
             "fairseq's special symbols and <mask>), so it isn't the checkpoint's dictionary. "
-            f"{_fix(beside, rows, theirs)}"
+            f"{_fix(beside, rows, checkpoint_words)}"
         )
-    if theirs is None or len(theirs) != rows:
+    if checkpoint_words is None or len(checkpoint_words) != rows:
         return  # no dict.txt next to it, or one that belongs to something else
-    for index, (there, here) in enumerate(zip(theirs, dictionary.symbols)):
-        if there != here:
+    for index, (other, word) in enumerate(zip(checkpoint_words, dictionary.symbols)):
+        if other != word:
             line = index - dictionary.nspecial + 1
             raise DataError(
-                f"{option} {path}: word {index} is {there!r} in {beside} (line {line}), but {here!r} in "
-                f"{ours}. The sizes agree, but the words differ. {_fix(beside, rows, theirs)}"
+                f"{option} {path}: word {index} is {other!r} in {beside} (line {line}), but {word!r} in "
+                f"{dict_file}. The sizes agree, but the words differ. {_fix(beside, rows, checkpoint_words)}"
             )
 
 
-def _fix(beside: Path, rows: int, theirs: list[str] | None) -> str:
-    if theirs is not None and len(theirs) == rows:
+def _fix(beside: Path, rows: int, checkpoint_words: list[str] | None) -> str:
+    if checkpoint_words is not None and len(checkpoint_words) == rows:
         return FIX.replace("DICT.TXT", str(beside))
     return FIX + " (it came with the checkpoint)"
 
@@ -66,14 +66,14 @@ def _symbols(path: Path, like: Dictionary) -> list[str] | None:
     if not path.is_file():
         return None
     try:
-        found = Dictionary.load(str(path))
+        dictionary = Dictionary.load(str(path))
     except (ValueError, RuntimeError) as error:
         raise DataError(
             f"{path}: not a fairseq dictionary ({error}). Remove it, or put the right one there."
         ) from error
     if "<mask>" in like:
-        found.add_symbol("<mask>")
-    return list(found.symbols)
+        dictionary.add_symbol("<mask>")
+    return list(dictionary.symbols)
 
 
 def embedding_rows(path: Path) -> int | None:

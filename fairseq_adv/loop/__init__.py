@@ -4,7 +4,7 @@ The methods run the algorithms that fairseq's criterions run. Importing this pac
 neither fairseq nor transformers.
 """
 
+from fairseq_adv.loop.hf_trainer import attach
 from fairseq_adv.loop.methods import ALUM, PGD, R3F, SMART, FreeLB, LoopMethod, Noise
-from fairseq_adv.loop.trainer import attach
 
 __all__ = ["ALUM", "PGD", "R3F", "SMART", "FreeLB", "LoopMethod", "Noise", "attach"]

@@ -250,14 +250,14 @@ class Diverging(LoopMethod):
     multi_label: bool = False
 
     def _result_of(self, closure: Callable[[], Any]) -> Any:
-        found = closure()
-        both = isinstance(found, tuple) and len(found) == 2 and all(isinstance(one, Tensor) for one in found)
-        if not both or found[1].dim() < 2:
+        pair = closure()
+        both = isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(one, Tensor) for one in pair)
+        if not both or pair[1].dim() < 2:
             raise ValueError(
                 f"the closure of {type(self).__name__} has to return the loss and the logits, (…, classes): "
                 "return output.loss, output.logits"
             )
-        return found
+        return pair
 
     def _predictions(self, passes: Passes) -> list[Tensor]:
         """From now on the forward passes return predictions; the list gets the loss of the first."""

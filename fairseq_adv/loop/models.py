@@ -67,8 +67,8 @@ def check_engine(model: nn.Module, backward: Any, has_divergence: bool) -> None:
 
 def padding_of(model: nn.Module, embedding: nn.Module) -> Optional[int]:
     """The padding token, by the embedding or by transformers' configuration; ``None``: neither names one."""
-    found = getattr(embedding, "padding_idx", None)
+    padding = getattr(embedding, "padding_idx", None)
     for module in model.modules():
-        if found is None:
-            found = getattr(getattr(module, "config", None), "pad_token_id", None)
-    return found
+        if padding is None:
+            padding = getattr(getattr(module, "config", None), "pad_token_id", None)
+    return padding

@@ -54,8 +54,8 @@ def compile_layers(model: nn.Module, mode: str = "default") -> None:
         layers: list[Any] = list(find_layers(model))
     except ValueError:
         layers = []
-    plain = TransformerEncoderLayerBase.forward
-    if not layers or any(type(layer).forward is not plain for layer in layers):
+    original = TransformerEncoderLayerBase.forward
+    if not layers or any(type(layer).forward is not original for layer in layers):
         raise DataError(
             f"--compile: {type(model).__name__} has no layers of fairseq's Transformer encoder; leave it out"
         )

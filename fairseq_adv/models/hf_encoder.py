@@ -25,7 +25,7 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import classes_of, head_to_start_from, in_order, names_in
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
-from fairseq_adv.models import transformers_models as theirs
+from fairseq_adv.models import transformers_models
 from fairseq_adv.perturbation import EncoderParts
 
 PAD, EOS = 1, 2  # in fairseq's dictionaries
@@ -52,19 +52,21 @@ class HFEncoderModel(BaseFairseqModel):
         super().__init__()
         self.args = args
         self.classification_heads: dict[str, int] = {}
-        description = theirs.described(args.hf_encoder)
+        description = transformers_models.described(args.hf_encoder)
         dropout = {name: getattr(args, name) for name in _DROPOUTS}
-        self._config = theirs.with_fairseqs_ids(theirs.configuration(description, dropout), len(dictionary))
+        self._config = transformers_models.with_fairseqs_ids(
+            transformers_models.configuration(description, dropout), len(dictionary)
+        )
         _check_dictionary(dictionary, description)
         self._head = head
         self._build(tensors)
         self._tensors = tensors  # a head's own, such as ModernBERT's, are among them
         self._classes: list[str] | None = None
         self._keeps_head = False
-        self.head_told = ""  # how the head begins, if it has classes and the folder a head
-        self.no_autocast = theirs.no_autocast(self.hf.config)
+        self.head_message = ""  # how the head begins, if it has classes and the folder a head
+        self.no_autocast = transformers_models.no_autocast(self.hf.config)
         args.encoder_embed_dim = int(self.hf.config.hidden_size)
-        self.longest = theirs.longest_row(self.hf)
+        self.longest = transformers_models.longest_row(self.hf)
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
@@ -102,9 +104,9 @@ class HFEncoderModel(BaseFairseqModel):
         if not args.hf_encoder:
             if not args.hf_model:
                 raise DataError("--arch hf_encoder needs --hf-model: the encoder's Hugging Face folder")
-            description, tensors = theirs.read(Path(args.hf_model))
+            description, tensors = transformers_models.read(Path(args.hf_model))
             args.hf_encoder = description
-            if masked and theirs.described(description)["special"]["<mask>"] is None:
+            if masked and transformers_models.described(description)["special"]["<mask>"] is None:
                 raise DataError(
                     f"{args.hf_model}: its tokenizer has no mask token, which this task needs. Name it in "
                     "tokenizer_config.json, as mask_token"
@@ -129,7 +131,7 @@ class HFEncoderModel(BaseFairseqModel):
         Args:
             dictionary: of the folder's tokenizer, with ``<mask>``.
         """
-        description, tensors = theirs.read(folder)
+        description, tensors = transformers_models.read(folder)
         args = Namespace(hf_model=str(folder), hf_encoder=description)
         base_architecture(args)
         model = cls(args, dictionary, "MaskedLM" if masked_lm else "Model", tensors)
@@ -149,7 +151,7 @@ class HFEncoderModel(BaseFairseqModel):
         )
 
     def register_token_head(self, name: str, outputs: int, is_span: bool) -> None:
-        """The same for outputs at every token: tags, or begin and end of a span."""
+        """Registers a head likewise for outputs at every token: tags, or begin and end of a span."""
         self._register(name, "QuestionAnswering" if is_span else "TokenClassification", outputs)
 
     def forward(
@@ -176,21 +178,21 @@ class HFEncoderModel(BaseFairseqModel):
             second = ((ends.cumsum(1) - ends.long()) > 0) & src_tokens.ne(PAD)
             inputs["token_type_ids"] = second.long()
         if classification_head_name is not None:
-            return theirs.head_outputs(self.hf, inputs), {}
-        if features_only or not theirs.has_masked_lm_head(self.hf):
+            return transformers_models.head_outputs(self.hf, inputs), {}
+        if features_only or not transformers_models.has_masked_lm_head(self.hf):
             return self.hf.base_model(**inputs)[0], {}
-        with theirs.states_at(self.hf.base_model, masked_tokens):
+        with transformers_models.states_at(self.hf.base_model, masked_tokens):
             logits: Tensor = self.hf(**inputs).logits
         return (logits if masked_tokens is None else logits[0]), {}
 
     def _apply(self, fn: Any, recurse: bool = True) -> HFEncoderModel:
         """A cast leaves the frequencies of rotary positions in fp32, as transformers does."""
         buffers = [(module._buffers, name) for module in self.modules() for name in module._buffers]
-        kept = [(there, name, there[name]) for there, name in buffers if name.endswith("inv_freq")]
+        kept = [(holder, name, holder[name]) for holder, name in buffers if name.endswith("inv_freq")]
         super()._apply(fn, recurse)
-        for there, name, exact in kept:
-            if exact is not None and there[name].dtype != exact.dtype:
-                there[name] = exact.to(there[name].device)
+        for holder, name, exact in kept:
+            if exact is not None and holder[name].dtype != exact.dtype:
+                holder[name] = exact.to(holder[name].device)
         return self
 
     def max_positions(self) -> int:
@@ -203,12 +205,12 @@ class HFEncoderModel(BaseFairseqModel):
         Raises:
             ValueError: they are not found; names the model.
         """
-        return theirs.encoder_parts(self.hf)
+        return transformers_models.encoder_parts(self.hf)
 
     @property
     def has_masked_lm_head(self) -> bool:
         """Whether the model predicts masked words."""
-        return theirs.has_masked_lm_head(self.hf)
+        return transformers_models.has_masked_lm_head(self.hf)
 
     @property
     def has_trained_masked_lm_head(self) -> bool:
@@ -219,7 +221,10 @@ class HFEncoderModel(BaseFairseqModel):
 
     def class_axes(self) -> dict[str, int]:
         """See :func:`fairseq_adv.data.class_rows.class_axes`."""
-        return {f"hf.{name}": axis for name, axis in theirs.class_axes(self._config, self._head).items()}
+        return {
+            f"hf.{name}": axis
+            for name, axis in transformers_models.class_axes(self._config, self._head).items()
+        }
 
     def _register(self, name: str, head: str, outputs: int) -> None:
         self._config.num_labels, self._head = outputs, head
@@ -232,24 +237,24 @@ class HFEncoderModel(BaseFairseqModel):
 
     def _with_head_by_name(self, tensors: dict[str, Tensor], classes: list[str]) -> dict[str, Tensor]:
         """A folder's tensors with the rows of its head in the order of these classes, or without them."""
-        axes = theirs.class_axes(self._config, self._head)
-        there = [tensors[name].size(axis) for name, axis in axes.items() if name in tensors]
-        if not there:
+        axes = transformers_models.class_axes(self._config, self._head)
+        outputs = [tensors[name].size(axis) for name, axis in axes.items() if name in tensors]
+        if not outputs:
             return tensors
         folder = str(self.args.hf_model)
         names = names_in(json_object(Path(folder) / "config.json"))
-        found = head_to_start_from(folder, names, there[0], classes, self._keeps_head)
-        self.head_told = found.told
+        head = head_to_start_from(folder, names, outputs[0], classes, self._keeps_head)
+        self.head_message = head.message
         others = {name: tensor for name, tensor in tensors.items() if name not in axes}
-        return others if found.rows is None else {**others, **in_order(tensors, axes, found.rows)}
+        return others if head.rows is None else {**others, **in_order(tensors, axes, head.rows)}
 
     def _build(self, tensors: dict[str, Tensor] | None) -> None:
-        self.hf = theirs.build(self._config, self._head, tensors, str(self.args.hf_model))
+        self.hf = transformers_models.build(self._config, self._head, tensors, str(self.args.hf_model))
         if self.args.checkpoint_activations:
             self.hf.gradient_checkpointing_enable({"use_reentrant": False})
-        theirs.encoder_parts(self.hf)  # refuses one without word embeddings
+        transformers_models.encoder_parts(self.hf)  # refuses one without word embeddings
         again = self.args.checkpoint_activations  # the backward pass runs layers again, outside a context
-        self.first_token_modules = None if again else theirs.first_token_modules(self.hf)
+        self.first_token_modules = None if again else transformers_models.first_token_modules(self.hf)
 
 
 def _check_dictionary(dictionary: Any, description: dict[str, Any]) -> None:

@@ -106,11 +106,11 @@ def _attended(attention: Any, x: Tensor, padding: Tensor | None, first: bool) ->
     )
     dropout = modules["dropout_module"]
     on_cpu = x.is_cpu and parts.dtype is torch.float32 and dropout.p > 0
-    found = (parts.contiguous() if on_cpu else parts).unbind(0)
+    projected = (parts.contiguous() if on_cpu else parts).unbind(0)
     if first:
         query = _product(modules["q_proj"], x[:1]).view(1, rows, heads, dim // heads)
-        found = (query.permute(1, 2, 0, 3), *found)
-    query, key, value = found
+        projected = (query.permute(1, 2, 0, 3), *projected)
+    query, key, value = projected
     if on_cpu:
         states = _attended_on_cpu(query, key, value, padding, dropout)
     else:
@@ -138,14 +138,14 @@ def _attended_on_cpu(
     return torch.bmm(dropout.forward(scores.softmax(-1)), value).view(shape)
 
 
-def _added(padding: Tensor, kind: torch.dtype, heads: int) -> Tensor:
+def _added(padding: Tensor, dtype: torch.dtype, heads: int) -> Tensor:
     """What is added to the scores, (rows, heads, 1, tokens): minus infinity on padding. It is kept with
     the tensor.
     """
     added: Tensor | None = getattr(padding, _ADDED, None)
-    if added is None or added.dtype != kind or added.shape[1] != heads:
+    if added is None or added.dtype != dtype or added.shape[1] != heads:
         padded = padding[:, None, None].repeat(1, heads, 1, 1)
-        added = torch.zeros_like(padded, dtype=kind).masked_fill_(padded, -torch.inf)
+        added = torch.zeros_like(padded, dtype=dtype).masked_fill_(padded, -torch.inf)
         setattr(padding, _ADDED, added)
     return added
 

@@ -61,7 +61,7 @@ _SPECIAL_IDS = {
 
 
 class FirstTokenModules(NamedTuple):
-    """Of a last layer: the projection of its queries, if it may be cut, and what follows its attention."""
+    """A last layer's projection of queries, if it may be cut, and what follows its attention."""
 
     query: nn.Module | None
     after_attention: list[nn.Module]
@@ -98,8 +98,8 @@ def described(text: Any) -> dict[str, Any]:
         DataError: it is not one.
     """
     try:
-        found = json.loads(text[len(_PREFIX) :])
-        config, special = found["config"], found["special"]
+        content = json.loads(text[len(_PREFIX) :])
+        config, special = content["config"], content["special"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(f"--hf-encoder is not the configuration of an encoder ({error!s:.100})") from error
     check_special(special, "--hf-encoder")
@@ -153,7 +153,7 @@ def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> An
 
 
 def with_fairseqs_ids(config: Any, words: int) -> Any:
-    """The same for a dictionary of this many words, with fairseq's ids of the special tokens."""
+    """Changes it for a dictionary of this many words, with fairseq's ids of the special tokens."""
     config.vocab_size = words
     for name, value in _SPECIAL_IDS.items():
         if getattr(config, name, None) is not None or name == "pad_token_id":
@@ -235,23 +235,23 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str,
         DataError: transformers has no such model, or weights of the encoder are missing or of another shape.
     """
     config = copy.deepcopy(config)
-    kind = _class_of(config, head)
+    model_class = _class_of(config, head)
     if tensors is None:
-        return kind._from_config(config, **_precision(torch.float32))
+        return model_class._from_config(config, **_precision(torch.float32))
     try:
         with _quiet():
-            model, found = kind.from_pretrained(
+            model, info = model_class.from_pretrained(
                 None, config=config, state_dict=dict(tensors), output_loading_info=True,
                 # The encoder has been loaded alone before, so that only a former head's may differ.
                 ignore_mismatched_sizes=head not in ("Model", "MaskedLM"), **_precision(torch.float32),
             )  # fmt: skip
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{where}: transformers can't load the weights ({_short(error)})") from error
-    prefix = "" if head == "Model" else f"{kind.base_model_prefix}."
+    prefix = "" if head == "Model" else f"{model_class.base_model_prefix}."
     missing = sorted(
-        name for name in found["missing_keys"] if whole or (name.startswith(prefix) and "pooler." not in name)
+        name for name in info["missing_keys"] if whole or (name.startswith(prefix) and "pooler." not in name)
     )
-    if whole and found["mismatched_keys"]:
+    if whole and info["mismatched_keys"]:
         raise DataError(
             f"{where}: the weights of the head are not those of {config.num_labels} classes, as many as "
             "config.json names. Correct its id2label"
@@ -260,7 +260,7 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str,
         raise DataError(
             f"{where}: the weights lack {missing[0]} of the {config.model_type}. Download them again"
         )
-    if head == "MaskedLM" and found["missing_keys"]:
+    if head == "MaskedLM" and info["missing_keys"]:
         logger.warning("%s: has no masked-LM head; a new one starts from random weights", where)
     return model
 
@@ -278,12 +278,12 @@ def class_axes(config: Any, head: str) -> dict[str, int]:
         other.num_labels = config.num_labels + more
         with torch.device("meta"):
             models.append(_class_of(other, head)(other).state_dict())
-    found = {}
+    axes = {}
     for name, tensor in models[0].items():
         for axis, (one, another) in enumerate(zip(tensor.shape, models[1][name].shape)):
             if one != another:
-                found[name] = axis
-    return found
+                axes[name] = axis
+    return axes
 
 
 @contextmanager
@@ -317,20 +317,20 @@ def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
         raise DataError(
             f"--arch hf_encoder needs transformers ({error}): pip install 'fairseq_adv[hf]'"
         ) from error
-    kind = description["config"].get("model_type")
-    if not isinstance(kind, str) or kind not in encoders or kind in _REFUSED:
+    model_type = description["config"].get("model_type")
+    if not isinstance(model_type, str) or model_type not in encoders or model_type in _REFUSED:
         raise DataError(
-            f"{where}: model_type is {kind!r:.40}, not a text encoder in the installed transformers. Pass "
-            "another encoder, or upgrade transformers"
+            f"{where}: model_type is {model_type!r:.40}, not a text encoder in the installed transformers. "
+            "Pass another encoder, or upgrade transformers"
         )
-    if getattr(CONFIG_MAPPING[kind], "sub_configs", None):  # each of any kind; some ask huggingface.co
+    if getattr(CONFIG_MAPPING[model_type], "sub_configs", None):  # each of any kind; some ask huggingface.co
         raise DataError(
-            f"{where}: model_type is {kind!r}, which contains other models. Pass an encoder of text"
+            f"{where}: model_type is {model_type!r}, which contains other models. Pass an encoder of text"
         )
     try:
-        return CONFIG_MAPPING[kind].from_dict(dict(description["config"]))
+        return CONFIG_MAPPING[model_type].from_dict(dict(description["config"]))
     except Exception as error:  # transformers' own checks raise many kinds
-        raise DataError(f"{where}: not a configuration of a {kind} ({_short(error)})") from error
+        raise DataError(f"{where}: not a configuration of a {model_type} ({_short(error)})") from error
 
 
 def _short(error: Exception) -> str:
@@ -343,7 +343,7 @@ def _class_of(config: Any, head: str) -> Any:
 
     auto = getattr(transformers, "AutoModel" if head == "Model" else f"AutoModelFor{head}")
     try:
-        found = auto._model_mapping[type(config)]
+        model_class = auto._model_mapping[type(config)]
     except KeyError as error:
         raise DataError(f"transformers has no {auto.__name__} for a {config.model_type}") from error
     except (ImportError, OSError) as error:
@@ -351,7 +351,7 @@ def _class_of(config: Any, head: str) -> Any:
             f"transformers can't import its {config.model_type}: {error!s:.200}. If it names torchaudio, run "
             "pip uninstall torchaudio: nothing here needs it"
         ) from error
-    return found[0] if isinstance(found, tuple) else found
+    return model_class[0] if isinstance(model_class, tuple) else model_class
 
 
 def save(model: Any, folder: Path) -> None:
@@ -371,7 +371,7 @@ def longest_row(model: Any) -> int:
 
 
 def _position_tables(model: Any) -> list[Any]:
-    """Those of words: not LayoutLM's places on a page, nor LUKE's of entities."""
+    """Finds the tables of words' positions, not LayoutLM's places on a page, nor LUKE's of entities."""
     return [
         table
         for name, table in model.base_model.named_modules()
@@ -406,8 +406,8 @@ def states_at(encoder: nn.Module, chosen: Tensor | None) -> Iterator[None]:
 
     def choose(module: nn.Module, inputs: Any, output: Any) -> Any:
         if chosen is not None:
-            there: Any = known_places(chosen) or chosen  # a GPU waits to count a mask's entries
-            output["last_hidden_state"] = output["last_hidden_state"][there].unsqueeze(0)
+            places: Any = known_places(chosen) or chosen  # a GPU waits to count a mask's entries
+            output["last_hidden_state"] = output["last_hidden_state"][places].unsqueeze(0)
         return output
 
     with encoder.register_forward_hook(choose):

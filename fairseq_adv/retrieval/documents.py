@@ -63,9 +63,9 @@ def retrieve(engine: TantivyIndex, question: str, choice: str, options: Options)
     queries = ladder(question, choice, options.choice_terms)
     for step, query in enumerate(queries):
         for limit in (min(5 * options.top, MAX_HITS), MAX_HITS):
-            found = engine.search(query, limit, whole_ties=limit < MAX_HITS)
-            documents = choose(iter(found), options)
-            if len(documents) == options.top or not found.more:
+            hits = engine.search(query, limit, whole_ties=limit < MAX_HITS)
+            documents = choose(iter(hits), options)
+            if len(documents) == options.top or not hits.more:
                 break
         if documents:
             return Retrieved(documents, fallback=step > 0 or not query.required)

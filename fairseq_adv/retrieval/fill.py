@@ -70,16 +70,16 @@ def fill(
 
     with full_disk_named(out):
         out.parent.mkdir(parents=True, exist_ok=True)
-        found = list(
+        filled = list(
             tqdm(_in_order(work, rows, workers), f"retrieve {source.name}", len(rows), unit="question")
         )
         counts = {
-            "questions": len(found),
-            "choices": sum(len(row["question"]["choices"]) for row, _, _ in found),
-            "without": sum(without for _, without, _ in found),
-            "fallbacks": sum(fallbacks for _, _, fallbacks in found),
+            "questions": len(filled),
+            "choices": sum(len(row["question"]["choices"]) for row, _, _ in filled),
+            "without": sum(without for _, without, _ in filled),
+            "fallbacks": sum(fallbacks for _, _, fallbacks in filled),
         }
-        _publish(out, [row for row, _, _ in found], made_from, counts)
+        _publish(out, [row for row, _, _ in filled], made_from, counts)
     return Filled(**counts, reused=False)
 
 
@@ -90,10 +90,10 @@ def _rows(source: Path) -> list[tuple[dict[str, Any], Question]]:
 
 
 def _filled(engine: TantivyIndex, row: dict[str, Any], question: Question, options: Options) -> _Filled:
-    found = [retrieve(engine, question.stem, choice.text, options) for choice in question.choices]
-    entries = [{**entry, "para": one.text} for entry, one in zip(row["question"]["choices"], found)]
+    retrieved = [retrieve(engine, question.stem, choice.text, options) for choice in question.choices]
+    entries = [{**entry, "para": one.text} for entry, one in zip(row["question"]["choices"], retrieved)]
     written = {**row, "question": {**row["question"], "choices": entries}}
-    return written, sum(not one.documents for one in found), sum(one.fallback for one in found)
+    return written, sum(not one.documents for one in retrieved), sum(one.fallback for one in retrieved)
 
 
 def _in_order(work: Callable[[Any], _Filled], tasks: list[Any], workers: int) -> Iterator[_Filled]:

@@ -88,6 +88,6 @@ def _lines(piece: Piece, errors: str) -> Iterator[str]:
             text = line.removeprefix("\ufeff") if number == 1 else line
             sentence = unicodedata.normalize("NFC", text).strip()
             if len(sentence) > LONGEST_LINE:
-                told = f"more than {LONGEST_LINE} characters. Split it: one sentence per line."
-                raise DataError(f"{piece.path}:{number}: {told}")
+                message = f"more than {LONGEST_LINE} characters. Split it: one sentence per line."
+                raise DataError(f"{piece.path}:{number}: {message}")
             yield sentence

@@ -146,7 +146,7 @@ def _has_tags(folder: Path) -> bool:
 
 def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
     path = _tagged_file(folders[0], split)
-    return None if path is None else [len(read_rows(path, tell=False))]
+    return None if path is None else [len(read_rows(path, warn=False))]
 
 
 def _use(folder: str, data: Path) -> str:

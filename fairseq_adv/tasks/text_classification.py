@@ -29,7 +29,7 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.text.labelled_folder import check_labels, class_names
-from fairseq_adv.data.text.long_texts import HEAD, WINDOWS, check_long, read_long, told
+from fairseq_adv.data.text.long_texts import HEAD, WINDOWS, check_long, long_rows_message, read_long
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
@@ -135,7 +135,7 @@ class TextClassificationTask(SentencePredictionTask):
         most, whole = cut.truncation_length, cut.dataset
         parts = whole.datasets if isinstance(whole, ConcatSentencesDataset) else [whole]
         lengths = [np.asarray(part.sizes) for part in parts]
-        text = told(self.cfg.long_texts, most, np.sum(lengths, axis=0))
+        text = long_rows_message(self.cfg.long_texts, most, np.sum(lengths, axis=0))
         if not text or get_global_rank() > 0:
             return
         lost = 0

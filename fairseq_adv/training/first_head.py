@@ -66,11 +66,11 @@ def prepare_head(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool)
     found = head_to_start_from(path, names, there[0], classes, bool(getattr(task.cfg, "keep_head", False)))
     if found.rows is not None:
         weights.update(in_order(weights, axes, found.rows))
-        return found.told
+        return found.message
     own = model.state_dict()
     for one in [one for one in own if one in axes or one.startswith(f"{HEADS}{name}.")]:
         weights[one] = own[one].detach().cpu().clone()
-    return found.told
+    return found.message
 
 
 def tell_of_head(trainer: Trainer, told: str | None) -> None:
@@ -80,7 +80,7 @@ def tell_of_head(trainer: Trainer, told: str | None) -> None:
         told: from :func:`prepare_head`; ``None``: the run has read no checkpoint, but its model may have a
             head from a folder.
     """
-    told = getattr(trainer.get_model(), "head_told", "") if told is None else told
+    told = getattr(trainer.get_model(), "head_message", "") if told is None else told
     if told and trainer.is_data_parallel_master:
         logger.info(told)
 

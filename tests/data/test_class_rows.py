@@ -54,9 +54,9 @@ def test_a_training_takes_over(
     classes: list[str], names: list[str], outputs: int, keep: bool, rows: list[int] | None, told: str
 ) -> None:
     found = head_to_start_from("folder", names, outputs, classes, keep)
-    assert found.rows == rows and found.told.startswith("folder: the head ") and told in found.told
-    assert "\n" not in found.told and shown(classes) in found.told
-    assert (OPEN in found.told) == (told == OPEN)
+    assert found.rows == rows and found.message.startswith("folder: the head ") and told in found.message
+    assert "\n" not in found.message and shown(classes) in found.message
+    assert (OPEN in found.message) == (told == OPEN)
 
 
 @pytest.mark.parametrize(("names", "outputs"), [(["negative", "good"], 2), (UNNAMED, 3), (NLI, 3)])

@@ -14,7 +14,7 @@ from loop.tiny_models import LARGE, METHODS, bert, closure, made
 from loop.trained import trainer_of, weights
 
 from fairseq_adv.loop import FreeLB, attach
-from fairseq_adv.loop.trainer import _logits
+from fairseq_adv.loop.hf_trainer import _logits
 
 NOTHING = {"steps": 1, "step_size": 0.0, "init_mag": 0.0}  # FreeLB without delta
 STARTS = {"freelb": {"init_mag": 0.0}, "pgd": {"init_mag": 0.0}}  # without random draws

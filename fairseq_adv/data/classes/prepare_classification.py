@@ -51,7 +51,7 @@ class Augment:
     append_other_classes: bool = False
 
 
-def augmented(train: LabelledRows, how: Augment, seed: int) -> tuple[LabelledRows, list[str]]:
+def augmented(train: LabelledRows, augment: Augment, seed: int) -> tuple[LabelledRows, list[str]]:
     """The training rows and after them the copies, and a message for each kind.
 
     Of a pair, the second text is changed, as attacks do.
@@ -63,43 +63,46 @@ def augmented(train: LabelledRows, how: Augment, seed: int) -> tuple[LabelledRow
         DataError: there is no such class, or no text of another one.
     """
     rows = list(range(len(train.labels)))
-    if how.only_class is not None:
+    if augment.only_class is not None:
         classes = sorted(set(train.labels))
-        known = same_class(how.only_class, classes)
+        known = same_class(augment.only_class, classes)
         if known is None:
             raise DataError(
-                f"--augment-class {how.only_class}: not in training. Pass one of {', '.join(classes):.200}"
+                f"--augment-class {augment.only_class}: not in training. Pass one of "
+                f"{', '.join(classes):.200}"
             )
         rows = [row for row in rows if train.labels[row] == known]
-    harmless = Harmless() if how.append_words is None else read_phrases(how.append_words)
-    if how.append_other_classes:
+    harmless = Harmless() if augment.append_words is None else read_phrases(augment.append_words)
+    if augment.append_other_classes:
         texts: dict[str, list[str]] = {}
         for label, text in zip(train.labels, train.inputs[-1]):
             texts.setdefault(label, []).append(text)
         harmless = Harmless(texts=texts)
-    parts, told = [train], []
-    for kind in dict.fromkeys(how.kinds):
-        chosen = random.Random(f"{seed}:{kind}").sample(rows, ceil(how.share * len(rows)))
-        copies = _copies(train, kind, sorted(chosen), harmless, seed)
+    parts, messages = [train], []
+    for change in dict.fromkeys(augment.kinds):
+        chosen = random.Random(f"{seed}:{change}").sample(rows, ceil(augment.share * len(rows)))
+        copies = _copies(train, change, sorted(chosen), harmless, seed)
         parts.append(copies)
         same = len(chosen) - len(copies.labels)
         left = f"; {same} had nothing to change" if same else ""
-        told.append(f"augmented: {len(copies.labels)} copies, {kind}, of {len(rows)} training rows{left}")
-    return joined(train.name, parts), told
+        messages.append(
+            f"augmented: {len(copies.labels)} copies, {change}, of {len(rows)} training rows{left}"
+        )
+    return joined(train.name, parts), messages
 
 
 def _copies(
-    train: LabelledRows, kind: str, rows: Sequence[int], harmless: Harmless, seed: int
+    train: LabelledRows, change: str, rows: Sequence[int], harmless: Harmless, seed: int
 ) -> LabelledRows:
     """Copies of these rows, but not of rows in which nothing can change."""
     side, kept, texts = len(train.inputs) - 1, list[int](), list[str]()
     for row in rows:
-        numbers = random.Random(f"{seed}:{kind}:{row}")
+        numbers = random.Random(f"{seed}:{change}:{row}")
         share = numbers.randint(1, _STEPS) / _STEPS
         text = WordText.of([train.inputs[side][row]])
         if not text.words:
             continue
-        copy = changed(kind, text, share, numbers, harmless, train.labels[row]).texts()
+        copy = changed(change, text, share, numbers, harmless, train.labels[row]).texts()
         if copy != text.originals:
             kept.append(row)
             texts += copy

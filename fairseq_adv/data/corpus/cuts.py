@@ -35,11 +35,11 @@ _SAMPLE = 1 << 16
 
 def matching(paths: Iterable[Path]) -> List[Path]:
     """The files that quoted patterns match; a command line may be too short to list them."""
-    found: List[Path] = []
+    matches: List[Path] = []
     for path in paths:
         names = [] if path.exists() else sorted(glob.glob(str(path), recursive=True), key=os.fsencode)
-        found += [Path(name) for name in names] or [path]
-    return found
+        matches += [Path(name) for name in names] or [path]
+    return matches
 
 
 def inputs(paths: Sequence[Path]) -> List[Piece]:

@@ -197,7 +197,7 @@ class MaskedRows(FairseqDataset):  # type: ignore[misc]
         return sizes
 
     def ordered_indices(self) -> Ids:
-        """By length, equal lengths in the order of a fixed shuffle: np.lexsort((shuffle, sizes))."""
+        """Sorts by length, equal lengths in the order of a fixed shuffle: np.lexsort((shuffle, sizes))."""
         shuffle = np.random.RandomState(self.seed).permutation(len(self))
         order = np.empty_like(shuffle)
         order[shuffle] = np.arange(len(self))

@@ -156,12 +156,12 @@ def _words(path: Path) -> list[bytes]:
 
 
 def _compare(first_path: Path, first: list[bytes], path: Path) -> None:
-    for line, (ours, theirs) in enumerate(zip_longest(_words(path), first), start=1):
-        if ours != theirs:
+    for line, (word, first_word) in enumerate(zip_longest(_words(path), first), start=1):
+        if word != first_word:
             raise DataError(
-                f"{path}:{line}: {_shown(ours)}, but {_shown(theirs)} in {first_path}. The shards were made "
-                f"with different dictionaries, so their word ids differ. Make {path.parent} again with the "
-                "dict.txt of the first: fairseq-adv corpus … --srcdict"
+                f"{path}:{line}: {_shown(word)}, but {_shown(first_word)} in {first_path}. The shards were "
+                f"made with different dictionaries, so their word ids differ. Make {path.parent} again with "
+                "the dict.txt of the first: fairseq-adv corpus … --srcdict"
             )
 
 

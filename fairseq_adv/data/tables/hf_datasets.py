@@ -77,7 +77,7 @@ def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
 
     A README.md, with ``data_files`` and ``data_dir``, may ask for any file of this machine, and any address.
     """
-    plain, folder = datasets.data_files.resolve_pattern, os.path.realpath(name)
+    original, folder = datasets.data_files.resolve_pattern, os.path.realpath(name)
 
     def resolved(pattern: str, base_path: str, *more: Any, **options: Any) -> Any:
         place = os.path.normpath(os.path.join(base_path, pattern))
@@ -90,7 +90,7 @@ def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
             raise DataError(
                 f"its README.md names {pattern!r}, which is not on the hub. Download the data set."
             )
-        return plain(pattern, base_path, *more, **options)
+        return original(pattern, base_path, *more, **options)
 
     return resolved
 

@@ -42,7 +42,7 @@ def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, 
 
     chunks = _chunks(path, parquet.read_metadata(path))
     column_types = _kinds(path, parquet.read_schema(path), wanted)
-    texts = [name for name, kind in column_types.items() if kind in _TEXTS or kind in _VIEWS]
+    texts = [name for name, dtype in column_types.items() if dtype in _TEXTS or dtype in _VIEWS]
     # In this encoding a value may be the one before it with a different end, and pyarrow unpacks every one.
     shared = {chunk.path_in_schema for chunk in chunks if "DELTA_BYTE_ARRAY" in chunk.encodings}
     sizes = [chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in shared]

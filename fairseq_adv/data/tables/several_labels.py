@@ -50,11 +50,11 @@ class LabelColumns:
             names = [] if value in (None, "", _NONE) else str(value).split(self.separator)
             return joined_labels({check_label_name(name.strip(), where) for name in names})
         cells = [row.get(column) for column in self.columns]
-        there = [cell not in (None, "") for cell in cells]
-        if not any(there):
+        filled = [cell not in (None, "") for cell in cells]
+        if not any(filled):
             return None
-        if not all(there):
-            column = self.columns[there.index(False)]
+        if not all(filled):
+            column = self.columns[filled.index(False)]
             if column not in row:
                 raise no_column(row, column, where)
             raise DataError(f"{where}: no 0 or 1 in column {column!r}. Fill it in, or remove the row.")
@@ -104,9 +104,9 @@ def check_label_sets(splits: list[LabelledRows], given: Collection[str], allow_o
     for name, _ in flat:
         counts[name] += 1
     odd = {"no": 0, "only": len(train.labels)}
-    found = {what: [name for name, n in counts.items() if n == count] for what, count in odd.items()}
+    odd_names = {what: [name for name, n in counts.items() if n == count] for what, count in odd.items()}
     return [
         f"labels with {what} positive training rows, which can't be learned: {', '.join(names)}"
-        for what, names in found.items()
+        for what, names in odd_names.items()
         if names
     ]

@@ -68,11 +68,11 @@ def sentences_of(rows: Rows, path: Path, column: Optional[int]) -> List[TaggedSe
     ]
 
 
-def read_rows(path: Path, tell: bool = True) -> Rows:
+def read_rows(path: Path, warn: bool = True) -> Rows:
     """The line number of each sentence's first word, and the columns of its words.
 
     Args:
-        tell: log how many lines are comments.
+        warn: log how many lines are comments.
     """
     rows: Rows = []
     columns, comments, is_open = 0, 0, False
@@ -98,7 +98,7 @@ def read_rows(path: Path, tell: bool = True) -> Rows:
         is_open = True
     if not rows:
         raise DataError(f"{path}: no words found")
-    if comments and tell:
+    if comments and warn:
         logger.info("%s: left out %d comment lines, which begin with #", path, comments)
     return rows
 

@@ -161,11 +161,11 @@ def count_classes(folder: Path, split: str) -> List[int]:
         DataError: the labels are missing or damaged.
     """
     classes = load_dictionary(folder / "label" / "dict.txt")
-    found: Counter[int] = Counter()
+    counts: Counter[int] = Counter()
     for index in parts_of(folder / "label" / split, True):
         _check_classes(index, classes)
-        found.update(read_index(index, _AGAIN).ids().reshape(-1, 2)[:, 0].tolist())
-    return [found[classes.index(name)] for name in class_names(classes)]
+        counts.update(read_index(index, _AGAIN).ids().reshape(-1, 2)[:, 0].tolist())
+    return [counts[classes.index(name)] for name in class_names(classes)]
 
 
 # ---- checking

@@ -151,17 +151,17 @@ class WindowedTexts(NestedDictionaryDataset):
             )
 
 
-def read_long(dataset: NestedDictionaryDataset, how: str) -> NestedDictionaryDataset:
-    """The data set of a text classification, whose rows fairseq cuts at their end, with long rows as ``how``
+def read_long(dataset: NestedDictionaryDataset, mode: str) -> NestedDictionaryDataset:
+    """The data set of a text classification, whose rows fairseq cuts at their end, with long rows as ``mode``
     says: ``head`` (as they are), ``head-tail``, ``windows`` or :data:`HEAD_AND_END`."""
-    if how == HEAD:
+    if mode == HEAD:
         return dataset
     padded: RightPadDataset = dataset.defn[_TOKENS]
     cut = padded.dataset
     most = cut.truncation_length
-    if how == WINDOWS:
+    if mode == WINDOWS:
         return WindowedTexts(dataset.defn, cut.dataset, most, padded.pad_idx)
-    rows = HeadTail(cut.dataset, most, head_of(most) if how == HEAD_TAIL else most - 1)
+    rows = HeadTail(cut.dataset, most, head_of(most) if mode == HEAD_TAIL else most - 1)
     return NestedDictionaryDataset(
         {**dataset.defn, _TOKENS: RightPadDataset(rows, padded.pad_idx)}, [rows.sizes]
     )
@@ -181,11 +181,11 @@ def mean_of_windows(logits: Tensor, sample: Mapping[str, Any]) -> Tensor:
     return sums / torch.zeros_like(sums).index_add(0, example, torch.ones_like(logits))
 
 
-def check_long(how: str, is_pair: bool, cfg: Any) -> None:
+def check_long(mode: str, is_pair: bool, cfg: Any) -> None:
     """Raises DataError for an option of the task that doesn't go with ``--long-texts``."""
-    if how not in CHOICES:
-        raise DataError(f"--long-texts {how}: pass one of {', '.join(CHOICES)}")
-    if how == HEAD:
+    if mode not in CHOICES:
+        raise DataError(f"--long-texts {mode}: pass one of {', '.join(CHOICES)}")
+    if mode == HEAD:
         return
     wrong = {
         "it is for single texts, and these are pairs. Leave it out": is_pair,
@@ -197,10 +197,10 @@ def check_long(how: str, is_pair: bool, cfg: Any) -> None:
     }
     for why, is_so in wrong.items():
         if is_so:
-            raise DataError(f"--long-texts {how}: {why}")
+            raise DataError(f"--long-texts {mode}: {why}")
 
 
-def told(how: str, most: int, lengths: npt.NDArray[np.int64]) -> str:
+def long_rows_message(mode: str, most: int, lengths: npt.NDArray[np.int64]) -> str:
     """What is done with those rows that have more than ``most`` tokens; "" if there are none.
 
     Args:
@@ -209,11 +209,11 @@ def told(how: str, most: int, lengths: npt.NDArray[np.int64]) -> str:
     long = int((lengths > most).sum())
     if not long:
         return ""
-    of = f"{long} of {len(lengths)} rows are"
-    if how == HEAD_TAIL:
+    rows_are = f"{long} of {len(lengths)} rows are"
+    if mode == HEAD_TAIL:
         first = head_of(most)
-        return f"{of} cut to their first {first} and last {most - first} tokens"
-    if how == WINDOWS:
+        return f"{rows_are} cut to their first {first} and last {most - first} tokens"
+    if mode == WINDOWS:
         windows = windows_in(lengths, most).max()
-        return f"{of} read in windows of {most} tokens, at most {windows} for one text"
-    return f"{of} truncated to {most} tokens"
+        return f"{rows_are} read in windows of {most} tokens, at most {windows} for one text"
+    return f"{rows_are} truncated to {most} tokens"

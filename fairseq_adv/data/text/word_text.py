@@ -117,12 +117,12 @@ class WordText:
 
     def changed(self) -> list[tuple[int, str, str]]:
         """(place, original word, current word) of each word that has changed."""
-        found = []
+        changes = []
         for index, (place, word) in enumerate(zip(self.places, self.words)):
             original = self.originals[place.text][place.start : place.end]
             if word != original:
-                found.append((index, original, word))
-        return found
+                changes.append((index, original, word))
+        return changes
 
 
 def words_of(text: str) -> list[str]:
@@ -136,13 +136,13 @@ def is_one_word(text: str) -> bool:
 
 
 def _places(text: str, number: int) -> list[Place]:
-    found = []
+    places = []
     for run in _RUN.finditer(text):
         word = run.group().strip(_EDGES)
         if word:
             start = run.start() + len(run.group()) - len(run.group().lstrip(_EDGES))
-            found.append(Place(number, start, start + len(word)))
-    return found
+            places.append(Place(number, start, start + len(word)))
+    return places
 
 
 def is_near(original: WordText, changed: WordText, most: int) -> bool:
@@ -165,18 +165,18 @@ def distance(first: str, second: str) -> int:
     places: dict[str, int] = {}
     for i, letter in enumerate(first):
         places[letter] = places.get(letter, 0) | 1 << i
-    every, last, found = (1 << len(first)) - 1, len(first) - 1, len(first)
+    every, last, edits = (1 << len(first)) - 1, len(first) - 1, len(first)
     more, less = every, 0
     for letter in second:
         equal = places.get(letter, 0)
         diagonal = (((equal & more) + more) ^ more) | equal | less  # no more than the cell up and left
         right = less | (every & ~(diagonal | more))  # more than the cell to the left
         left = more & diagonal  # less than it
-        found += (right >> last & 1) - (left >> last & 1)
+        edits += (right >> last & 1) - (left >> last & 1)
         right = right << 1 | 1
         more = every & (left << 1 | ~(diagonal | right))
         less = every & right & diagonal
-    return found
+    return edits
 
 
 # ---- changed words
@@ -225,7 +225,7 @@ class Harmless:
     _others: dict[str, list[str]] = field(default_factory=dict, repr=False, compare=False)
 
     def draw(self, count: int, label: str, numbers: random.Random) -> list[str]:
-        """At random: so many phrases, or the first words of as many texts of other classes as it takes.
+        """Draws at random so many phrases, or the first words of as many texts of other classes as it takes.
 
         Raises:
             DataError: there is no text of another class.
@@ -237,10 +237,10 @@ class Harmless:
             self._others[label] = [text for text in others if text.split()]
         if not self._others[label]:
             raise DataError(f"there is no text of another class than {label!r:.40} whose words to append")
-        found: list[str] = []
-        while len(found) < count:
-            found += islice(numbers.choice(self._others[label]).split(), count - len(found))
-        return found
+        words: list[str] = []
+        while len(words) < count:
+            words += islice(numbers.choice(self._others[label]).split(), count - len(words))
+        return words
 
 
 def read_phrases(path: Path) -> Harmless:

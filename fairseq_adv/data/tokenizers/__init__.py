@@ -15,8 +15,8 @@ FOLDER = "tokenizer"
 
 def is_hugging_face(folder: Path) -> bool:
     """Whether this is a Hugging Face folder, or one in which its tokenizer was saved; nothing converted."""
-    plain = (folder / "config.json").is_file() and not (folder / "dict.txt").is_file()
-    return plain or (folder / HF_VOCABULARY).is_file()
+    is_unconverted = (folder / "config.json").is_file() and not (folder / "dict.txt").is_file()
+    return is_unconverted or (folder / HF_VOCABULARY).is_file()
 
 
 FAIRSEQ_FIRST = ("<s>", "<pad>", "</s>", "<unk>")
@@ -49,13 +49,13 @@ def special_tokens(folder: Path) -> dict[str, str]:
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).is_file():
             named.update(json_object(folder / name))
-    found: dict[str, str] = {}
+    tokens: dict[str, str] = {}
     for symbol, key in ROLES.items():
         value = named.get(key)
         # Hugging Face writes a token as a string or as {"content": string, …}.
         value = value.get("content") if isinstance(value, dict) else value
-        found[symbol] = value if isinstance(value, str) else symbol
-    return found
+        tokens[symbol] = value if isinstance(value, str) else symbol
+    return tokens
 
 
 def unusual_names(folder: Path) -> dict[str, str]:

@@ -95,14 +95,14 @@ class HFTokenizer(TokenToIds):
             raise
 
     def dictionary_pieces(self) -> list[Piece]:
-        found = [NO_TEXT] * len(self.dictionary.symbols)
+        pieces = [NO_TEXT] * len(self.dictionary.symbols)
         read = _piece_reader(self.engine)
         special = {self.dictionary.eos(), self.dictionary.unk()}
         for number, entry in enumerate(self.table[:-1].tolist()):
             token = self.engine.id_to_token(number)
             if entry not in special and token is not None:
-                found[entry] = read(token)
-        return found
+                pieces[entry] = read(token)
+        return pieces
 
 
 def _piece_reader(engine: Any) -> Any:
@@ -185,16 +185,16 @@ def load_engine(folder: Path) -> Any:
 
 def _growth(step: Mapping[str, Any]) -> int:
     """How many characters may stand for one after this step of a tokenizer, and the steps in it."""
-    kind = step["type"]
-    if kind == "ByteLevel":
+    step_type = step["type"]
+    if step_type == "ByteLevel":
         return 4  # one for each byte; those in turn may have two
-    if kind == "Prepend":
+    if step_type == "Prepend":
         return len(step["prepend"]) + 1
-    if kind == "Replace":
+    if step_type == "Replace":
         replaced, content = step["pattern"].get("String"), len(step["content"])
         # An expression may match where nothing is.
         return max(1, math.ceil(content / len(replaced))) if replaced else content + 1
-    if kind == "Precompiled":
+    if step_type == "Precompiled":
         table = base64.b64decode(step["precompiled_charsmap"])
         normal = table[4 + int.from_bytes(table[:4], "little") :].decode("utf-8", "replace")
         return max(1, *map(len, normal.split("\0")))
@@ -290,22 +290,22 @@ def check_settings(folder: Path, steps: Sequence[Mapping[str, Any]]) -> None:
         DataError: they differ.
     """
     path = folder / "tokenizer_config.json"
-    told = json_object(path) if path.is_file() else {}
-    if told.get("tokenizer_class") in FAST_TOKENIZER_CLASSES:
+    settings = json_object(path) if path.is_file() else {}
+    if settings.get("tokenizer_class") in FAST_TOKENIZER_CLASSES:
         return
     for step in steps:
         if step["type"] in ("BertNormalizer", "ByteLevel"):
-            _check_step(path, told, step)
+            _check_step(path, settings, step)
 
 
-def _check_step(path: Path, told: Mapping[str, Any], step: Mapping[str, Any]) -> None:
+def _check_step(path: Path, settings: Mapping[str, Any], step: Mapping[str, Any]) -> None:
     for key, (name, default) in _SETTINGS.items():
-        value, has = told.get(key, default), step.get(name, default)
+        value, has = settings.get(key, default), step.get(name, default)
         # Accents are removed with upper case, unless that is told.
         of_case = step.get("lowercase", True) if name == "strip_accents" else None
         means = [of_case if one is None else one for one in (value, has)]
         if name in step and means[0] != means[1]:
-            by_default = "" if key in told else " by default"
+            by_default = "" if key in settings else " by default"
             raise DataError(
                 f"{path}: {key} is {value!r:.40}{by_default}, but {name} in tokenizer.json is {has!r:.40}. "
                 "Make both what the encoder was trained with"

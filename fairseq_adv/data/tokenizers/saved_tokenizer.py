@@ -52,10 +52,10 @@ def files_of_saved_tokenizer(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         return []
-    found = [path for path in (folder / name for name in _FILES) if os.path.lexists(path)]
-    for path in (folder, *found):
+    files = [path for path in (folder / name for name in _FILES) if os.path.lexists(path)]
+    for path in (folder, *files):
         check_own(path)
-    return found
+    return files
 
 
 def saved_tokenizer_folder(
@@ -75,8 +75,8 @@ def saved_tokenizer_folder(
         return tokenizer_dir or checkpoint
     folders = [Path(data.split(":")[0])] if data else []
     saved = [checkpoint.parent / FOLDER, *(folder / FOLDER for folder in folders)]
-    told = [Path(named)] if named else []
-    for place in (saved[0], *told, *saved[1:], checkpoint.parent, *folders):
+    named_folders = [Path(named)] if named else []
+    for place in (saved[0], *named_folders, *saved[1:], checkpoint.parent, *folders):
         if place.is_dir() and (place in saved or _has_tokenizer(place)):
             return place
     raise DataError(
@@ -115,20 +115,20 @@ def check_same_words(checkpoint: Path, trained_on: str, data: Path, part: str = 
     known = next((place for place in places if place.is_dir()), None)
     if known is None:
         return
-    is_plain = is_hugging_face(known)  # then the dictionary has numbers instead of words
-    theirs, ours = known / "dict.txt", data / part / "dict.txt"
-    if is_plain:
-        theirs, ours = known / "tokenizer.json", data / FOLDER / "tokenizer.json"
-    if not theirs.is_file() or not ours.is_file() or whole(theirs) == whole(ours):
+    is_hf = is_hugging_face(known)  # then the dictionary has numbers instead of words
+    model_file, data_file = known / "dict.txt", data / part / "dict.txt"
+    if is_hf:
+        model_file, data_file = known / "tokenizer.json", data / FOLDER / "tokenizer.json"
+    if not model_file.is_file() or not data_file.is_file() or whole(model_file) == whole(data_file):
         return
-    if is_plain:
-        is_same = load_engine(ours.parent).get_vocab() == load_engine(known).get_vocab()
+    if is_hf:
+        is_same = load_engine(data_file.parent).get_vocab() == load_engine(known).get_vocab()
     else:
-        is_same = load_dictionary(ours).symbols == load_dictionary(theirs).symbols
+        is_same = load_dictionary(data_file).symbols == load_dictionary(model_file).symbols
     if not is_same:
         raise DataError(
-            f"{ours}: has other words than {theirs}, which {checkpoint} was trained with: the word ids would "
-            "be wrong. Prepare the data again with the model's encoder."
+            f"{data_file}: has other words than {model_file}, which {checkpoint} was trained with: the "
+            "word ids would be wrong. Prepare the data again with the model's encoder."
         )
 
 

@@ -36,12 +36,12 @@ class SentencePieceTokenizer(TokenToIds):
         self._odd = odd | {self._engine.unk_id()}
 
     def pieces(self, rows: Sequence[str]) -> list[list[int]]:
-        found: list[list[int]] = self._engine.encode(list(rows), out_type=int, num_threads=1)
-        for number, ids in enumerate(found):
+        token_ids: list[list[int]] = self._engine.encode(list(rows), out_type=int, num_threads=1)
+        for number, ids in enumerate(token_ids):
             if not self._odd.isdisjoint(ids):
                 words = " ".join(self._engine.encode(rows[number], out_type=str)).split()
-                found[number] = [self._first_entry + self.dictionary.index(word) for word in words]
-        return found
+                token_ids[number] = [self._first_entry + self.dictionary.index(word) for word in words]
+        return token_ids
 
 
 def _load(model: Path) -> Any:

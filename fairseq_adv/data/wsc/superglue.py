@@ -122,11 +122,11 @@ def _pronoun_at(text: str, wanted: str, index: int) -> tuple[int, int] | None:
     words, count = text.split(" "), len(wanted.split(" "))
     if not 0 <= index <= len(words) - count:
         return None
-    found, asked = _WORD.match(" ".join(words[index : index + count])), _WORD.match(wanted)
-    if found is None or asked is None or not asked[2] or found[2].casefold() != asked[2].casefold():
+    match, asked = _WORD.match(" ".join(words[index : index + count])), _WORD.match(wanted)
+    if match is None or asked is None or not asked[2] or match[2].casefold() != asked[2].casefold():
         return None
-    start = sum(len(word) + 1 for word in words[:index]) + len(found[1])
-    return start, start + len(found[2])
+    start = sum(len(word) + 1 for word in words[:index]) + len(match[1])
+    return start, start + len(match[2])
 
 
 def _query(target: dict[str, Any], where: str) -> str | None:

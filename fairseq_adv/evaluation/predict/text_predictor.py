@@ -33,7 +33,7 @@ from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
 from fairseq_adv.data.tables.table_files import PlacedRow, find_separator, read_table, text_cell
 from fairseq_adv.data.text.labelled_folder import check_split, class_names
-from fairseq_adv.data.text.long_texts import HEAD, read_long, told
+from fairseq_adv.data.text.long_texts import HEAD, long_rows_message, read_long
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
@@ -168,7 +168,7 @@ class TextPredictor:
         parts = [encoded(self.tokenizer, column, start) for column, start in zip(zip(*rows), starts)]
         whole = [torch.from_numpy(np.concatenate(row)) for row in zip(*parts)]
         long_texts = getattr(cfg, "long_texts", HEAD)
-        text = told(long_texts, limit, np.array([len(row) for row in whole]))
+        text = long_rows_message(long_texts, limit, np.array([len(row) for row in whole]))
         if text and not self._has_told:
             self._has_told = True
             logger.warning("%s: %s", self.path, text)

@@ -42,15 +42,15 @@ def attach(trainer: Any, method: type[LoopMethod], **options: Any) -> None:
 
 
 class _Attached:
-    def __init__(self, trainer: Any, kind: type[LoopMethod], options: dict[str, Any]) -> None:
-        self.trainer, self.kind, self.options = trainer, kind, options
+    def __init__(self, trainer: Any, method_class: type[LoopMethod], options: dict[str, Any]) -> None:
+        self.trainer, self.method_class, self.options = trainer, method_class, options
         self.their_step, self.their_log = trainer.training_step, trainer.log
         self.method: LoopMethod | None = None
         self.sums: dict[str, Tensor] = {}
         self.calls = 0
         self.resumed: Any = None  # a checkpoint's folder; True: the last one
         trainer.training_step, trainer.log = self.training_step, self.log
-        if issubclass(kind, SMART):  # its average is part of a checkpoint
+        if issubclass(method_class, SMART):  # its average is part of a checkpoint
             from transformers import TrainerCallback
 
             self.their_train, trainer.train = trainer.train, self.train
@@ -99,12 +99,12 @@ class _Attached:
         if self.method is None or self.method.model is not model:
             if self.trainer.is_deepspeed_enabled:
                 raise ValueError("attach: DeepSpeed's engine makes an update in each backward; use DDP")
-            if issubclass(self.kind, Diverging) and self.scales_its_loss:
+            if issubclass(self.method_class, Diverging) and self.scales_its_loss:
                 raise ValueError(
-                    f"attach: {self.kind.__name__} needs the mean loss of each mini-batch: override "
+                    f"attach: {self.method_class.__name__} needs the mean loss of each mini-batch: override "
                     "compute_loss instead of passing compute_loss_func, without loss_is_scaled_for_ga"
                 )
-            self.method = self.kind(model, **self.options)
+            self.method = self.method_class(model, **self.options)
             if isinstance(self.method, SMART) and self.trainer.state.global_step > 0:
                 path = self.path(self.resumed)
                 if not path.is_file():
