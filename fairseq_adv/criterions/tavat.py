@@ -5,13 +5,13 @@ next. The table is in ``token_table.py``.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
@@ -19,7 +19,6 @@ from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
-from fairseq_adv.fairseq_patches.mixed_precision import try_step
 from fairseq_adv.perturbation import TokenAwarePerturbation
 
 VARIANT_CHOICES = ChoiceEnum(["joint", "paper", "released"])
@@ -53,7 +52,6 @@ class TAVATCriterion(AdversarialMethod):
         self.is_released = str(cfg.tavat_variant) == "released"
         self.is_paper = str(cfg.tavat_variant) == "paper"
         self.table = TokenTable(cfg.seed, cfg.adv_init_mag)
-        task.optimizer_step = partial(self._optimizer_step, task.optimizer_step)
 
     @property
     def is_single_pass(self) -> bool:
@@ -98,7 +96,8 @@ class TAVATCriterion(AdversarialMethod):
             two_balls=self.is_paper,
         )
 
-    def _optimizer_step(self, original: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """The task's own step, then the update of the table."""
-        if try_step(original, optimizer, model, update_num):
-            self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
+    def after_step(self, trainer: Trainer) -> None:
+        """Also updates the table."""
+        super().after_step(trainer)
+        embedding = self._parts_of(trainer.model).embedding
+        self.table.update(trainer.optimizer, embedding, adds=self.is_released)

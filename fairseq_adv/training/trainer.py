@@ -24,7 +24,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.meters import MetersDict
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions.method import Method, UpdateLog
 from fairseq_adv.criterions.method_options import PlainOptions
@@ -185,6 +185,7 @@ class AdversarialTrainer(Trainer):
     def begin_epoch(self, epoch: int) -> None:
         self._options_of_updates = PlainOptions(self._cfg) if isinstance(self._cfg, DictConfig) else None
         super().begin_epoch(epoch)
+        self.method.begin_epoch(epoch, self.get_model())
 
     def _set_seed(self) -> None:
         """Without a GPU, ``torch.manual_seed`` notes for one to come who called it, which takes long."""
@@ -365,6 +366,7 @@ class AdversarialTrainer(Trainer):
         """
 
         def update() -> UpdateLog:
+            self._pass_average(self.method.uses_average)
             with self._with_options(self._options_of_updates):
                 log: UpdateLog = super(AdversarialTrainer, self).train_step(samples, raise_oom)
             if log is not None and not math.isfinite(log.get("loss", 0.0)):
@@ -372,6 +374,32 @@ class AdversarialTrainer(Trainer):
             return log
 
         return self.method.replay_group(self, samples, update)
+
+    def valid_step(self, sample: Any, raise_oom: bool = False) -> Any:
+        self._pass_average(False)
+        return super().valid_step(sample, raise_oom)
+
+    def _pass_average(self, passes: bool) -> None:
+        """Whether fairseq passes the average of the weights to the task's steps.
+
+        It would do so in both, but the task's step of validation doesn't accept it.
+        """
+        if self.method.uses_average:
+            self.task.uses_ema = passes
+
+    def clip_grad_norm(self, clip_norm: float) -> Any:
+        """The last that fairseq's update calls before the optimizer's step."""
+        norm = super().clip_grad_norm(clip_norm)
+        self.method.before_step(self)
+        return norm
+
+    def _reduce_and_log_stats(
+        self, logging_outputs: Any, sample_size: Any, grad_norm: Tensor | None = None
+    ) -> Any:
+        """The first that it calls after the step, if there was no overflow."""
+        if grad_norm is not None:  # not in validation
+            self.method.after_step(self)
+        return super()._reduce_and_log_stats(logging_outputs, sample_size, grad_norm)
 
     def remark(self, meters: MetersDict) -> str:
         return self.method.remark(self, meters)
