@@ -24,7 +24,7 @@ from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.step_graphs import StepGraphs
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.mixed_precision import fast_products
+from fairseq_adv.fairseq_patches.mixed_precision import fast_products, loss_scale
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.class_loss import class_loss_of
@@ -63,6 +63,7 @@ class Method(FairseqCriterion):
         makes_one_pass: whether the model reads a mini-batch once, in a ``step`` of the method's own.
         has_further_backwards: whether backward passes compute another gradient before it: that of delta, or
             of an ascent on the weights.
+        no_checkpointing: why it can't train an encoder with activation checkpointing; "": it can.
         no_bf16: why ``--precision auto`` doesn't train it with weights in bf16; "": it does.
         uses_average: whether training steps get the average of the weights, ``--store-ema``.
         has_graphs: whether ``--cuda-graphs`` captures the method's step; not inherited.
@@ -87,6 +88,7 @@ class Method(FairseqCriterion):
     has_further_backwards = False
     uses_average = False
     has_graphs = False
+    no_checkpointing: str = ""
     no_bf16: str = ""
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
@@ -225,6 +227,7 @@ class Method(FairseqCriterion):
         return Passes(
             batch.model, forward or batch.loss, delta,
             backward=batch.backward, weights=batch.parts.weights, replay=batch.replay(self.shares_dropout),
+            scale=partial(loss_scale, batch.optimizer),
         )  # fmt: skip
 
     def log(self, batch: MiniBatch, loss: Tensor, **measured: Any) -> Log:
@@ -308,9 +311,10 @@ class Method(FairseqCriterion):
             warn_of_rounding(model, self.rounding_advice)
         self.objective.check_model(model)
         refuse_pruning_options(model)
-        _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
+        name = str(self.cfg._name)
+        _refuse_checkpointing(name, self.no_checkpointing, str(self.cfg.ddp_backend), model)
         if type(self).step is not Method.step and not self.makes_one_pass:
-            _refuse_quant_noise(str(self.cfg._name), model)
+            _refuse_quant_noise(name, model)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -359,7 +363,8 @@ class Method(FairseqCriterion):
             self.objective.reduce_metrics(logging_outputs)
             if self.flood is not None:
                 self.flood.reduce_metrics(logging_outputs)
-        self._is_useful = self._is_useful and is_useful(self, logging_outputs)
+        sizes = self.norm_option, self.suggested_options, self.cfg
+        self._is_useful = self._is_useful and is_useful(logging_outputs, *sizes)
 
 
 def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
@@ -371,13 +376,21 @@ def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
         )
 
 
-def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
-    """Two limitations of fairseq 0.12.2 conflict. With activation checkpointing each weight may be used in
+def _refuse_checkpointing(criterion: str, reason: str, backend: str, model: nn.Module) -> None:
+    """Refuses activation checkpointing if the criterion has a reason, or under torch's DDP.
+
+    There two limitations of fairseq 0.12.2 conflict. With activation checkpointing each weight may be used in
     only one backward pass. The unused copies in fairseq's layers require DDP's search for unused weights,
     which mistakes checkpointed weights for unused ones.
     """
-    recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
-    if workers() > 1 and recomputed and backend in ("pytorch_ddp", "c10d"):
+    if not any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
+        return
+    if reason:
+        raise DataError(
+            f"--criterion {criterion} can't train an encoder with activation checkpointing, {reason}. Leave "
+            "checkpoint_activations out"
+        )
+    if workers() > 1 and backend in ("pytorch_ddp", "c10d"):
         raise DataError(
             f"--ddp-backend {backend} can't train this encoder with activation checkpointing "
             "(checkpoint_activations) in fairseq 0.12.2: pass --ddp-backend legacy_ddp"

@@ -62,8 +62,7 @@ class TAVATCriterion(AdversarialMethod):
         warn_of_a_lost_table(self.cfg)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        if all(weight.grad is None for weight in batch.parts.weights):
-            self.table.discard()  # an update starts, perhaps after one that was dropped
+        self.table.begin(batch)
         delta, steps = self.perturbation(batch), self.cfg.adv_steps
         passes = self.passes(batch, delta)
         for each in passes.descents(steps, last_moves=not self.is_released):
@@ -74,8 +73,7 @@ class TAVATCriterion(AdversarialMethod):
         log = self.adversarial_log(batch, passes, torch.stack(passes.losses).mean(dim=0))
         if not self.is_released:
             delta.ascend(self.cfg.adv_lr)  # eta_K, the new rows of the table; `released` keeps eta_{K-1}
-        if not batch.ignore_grad:
-            self.table.record(delta.tokens, delta.mask, delta.of_words())
+        self.table.record(delta.tokens, delta.mask, delta.of_words())
         return log
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> TokenAwarePerturbation:
