@@ -150,7 +150,7 @@ def _own_options(group: str, name: Any) -> dict[str, Any]:
 
 def _pair(key: str, default: Any, group: str, old: Options, new: Options) -> tuple[Any, Any]:
     """The two values of an option; the same one twice if they needn't be compared."""
-    if key not in new[group] or (key not in old[group] and (default in (..., "???") or key == "class_names")):
+    if key not in new[group] or (key not in old[group] and default in (..., "???")):
         return None, None
     if str(default).startswith("${"):  # a copy of another option, unless a yaml sets it
         source, _, name = str(default)[2:-1].partition(".")
