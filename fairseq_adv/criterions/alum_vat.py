@@ -215,7 +215,7 @@ class ALUMCriterion(Method):
         return found.usable, measured
 
     def is_repeatable(self, batch: MiniBatch) -> bool:
-        """Not one whose log is written: it has a pass more."""
+        """Whether its log is not written, for which there is a further pass."""
         return (batch.update + 1) % max(self.cfg.log_interval, 1) != 0
 
     @property

@@ -61,7 +61,7 @@ class Flood:
             self._sums = []
 
     def flooded(self, loss: Tensor, size: int) -> Tensor:
-        """:func:`flooded_sum` at the current level; a mini-batch without examples keeps its loss."""
+        """Applies :func:`flooded_sum` at the current level; a mini-batch without examples keeps its loss."""
         return flooded_sum(loss, size, self.level.value) if size else loss
 
     def add(self, log: Log, ignore_grad: bool) -> None:
@@ -118,7 +118,8 @@ class Flood:
 
 
 def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
-    """n (|S/n - b| + b), which replaces the summed loss S of n samples. At S/n = b the sign does not change.
+    """Computes n (|S/n - b| + b), which replaces the summed loss S of n samples. At S/n = b the sign does not
+    change.
 
     Args:
         loss: S, a scalar in nats.
@@ -130,7 +131,7 @@ def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
 
 
 def fixed_level(option: str | None) -> float | None:
-    """b of ``--flood-level`` in nats, 0 if it is not given; ``None`` for ``auto``.
+    """Reads b of ``--flood-level`` in nats: 0 if it is not given, ``None`` for ``auto``.
 
     Raises:
         DataError: it is neither ``auto`` nor a finite number of 0 or more.

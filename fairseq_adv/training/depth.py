@@ -65,7 +65,7 @@ class Depths:
             self._of.update((id(weight), number) for weight in layer.parameters())
 
     def of(self, weight: nn.Parameter) -> int:
-        """From 0, the embeddings, to L + 1, what is not in the encoder."""
+        """Returns the depth of a weight: 0 in the embeddings, L + 1 outside of the encoder."""
         return self._of.get(id(weight), self.layers + 1)
 
 

@@ -16,7 +16,7 @@ _COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_s
 
 
 def state_of(trainer: Any) -> dict[str, Any]:
-    """For a checkpoint's ``extra_state``."""
+    """Returns what a checkpoint's ``extra_state`` has to contain."""
     state: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(trainer.optimizer)}
     if hasattr(trainer, "_amp_retries"):  # which fairseq counts across updates
         state[_RETRIES] = trainer._amp_retries
@@ -37,7 +37,7 @@ def go_on(trainer: Any, extra: dict[str, Any] | None, reset_optimizer: bool) -> 
 
 
 def loss_scale_state(optimizer: Any) -> dict[str, float]:
-    """What has to be in a checkpoint, so that a resumed run scales its losses as an uninterrupted one.
+    """Returns what a checkpoint needs so that a resumed run scales its losses as an uninterrupted one.
 
     fairseq/optim/fp16_optimizer.py, line 214, keeps the scale, but not when it last changed, on which the
     next change depends. With ``--amp``, fairseq keeps nothing. Empty if losses are not scaled.

@@ -187,7 +187,8 @@ def _updates(state: dict[str, Any]) -> int:
 
 
 def _is_of_a_training(state: dict[str, Any], trainer: Trainer) -> bool:
-    """Not so a file without the optimizer's state, which is a model to start from."""
+    """Whether the file is of a training: it has a configuration, and an optimizer's state or the run's own
+    name."""
     is_own = trainer.cfg.checkpoint.restore_file == "checkpoint_last.pt"
     return bool(state.get("cfg") and (is_own or state.get("last_optimizer_state")))
 

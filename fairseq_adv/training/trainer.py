@@ -99,13 +99,13 @@ class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
             logger.info(told, cfg.dataset.num_workers, own_cores())
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
-        """With what ``--patience`` has counted."""
+        """Also saves what ``--patience`` has counted."""
         if self.cfg.checkpoint.patience > 0:
             extra_state = {**extra_state, **patience()}
         super().save_checkpoint(filename, extra_state)
 
     def remark(self, meters: MetersDict) -> str:
-        """What the last line of the log should tell about the run; "": nothing.
+        """Returns what the last line of the log should tell about the run; "": nothing.
 
         Args:
             meters: those of the last epoch.
@@ -200,7 +200,7 @@ class AdversarialTrainer(Trainer):
             average_tied_weights_once(self._ema)
 
     def _build_optimizer(self) -> None:
-        """Once a checkpoint has been read."""
+        """fairseq builds it once a checkpoint has been read."""
         self.precision.decide(self)
         super()._build_optimizer()
         if self.method.cfg.layer_lr_decay < 1:
@@ -241,7 +241,7 @@ class AdversarialTrainer(Trainer):
         end_all(text, self, status=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Without fairseq's copies of weights for inference.
+        """Leaves out fairseq's copies of weights for inference.
 
         What a checkpoint holds in them depends on when the run last loaded one: the files of a restarted and
         an uninterrupted run differed.
@@ -268,7 +268,7 @@ class AdversarialTrainer(Trainer):
         self, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
         optimizer_overrides: dict[str, Any] | None = None, reset_meters: bool = False,
     ) -> Any:  # fmt: skip
-        """As fairseq's, with :meth:`_read` between reading the file and loading the model.
+        """Calls :meth:`_read` between fairseq's reading of the file and its loading of the model.
 
         Raises:
             DataError: see :meth:`_read`.
