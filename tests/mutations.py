@@ -271,8 +271,8 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "the loss of the best constant prediction is in bits, and compared as nats"),
     # averages and checkpoints
     ("fairseq_adv/training/average.py",
-     "found.setdefault(average[name].data_ptr(), (average[name], weight))",
-     "found.setdefault(name, (average[name], weight))",
+     "pairs.setdefault(average[name].data_ptr(), (average[name], weight))",
+     "pairs.setdefault(name, (average[name], weight))",
      "tests/criterions/test_smart.py::test_three_updates_equal_the_restated_algorithm[masked_lm]",
      "the average of tied weights decays twice per update"),
     # mixed precision

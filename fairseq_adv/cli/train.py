@@ -160,13 +160,13 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     if not is_new and target.is_dir() and (save / "checkpoint_last.pt").is_file():
         return  # the run resumes with it, or is refused
     files = files_of_saved_tokenizer(source)
-    told = options.value("--tokenizer-dir")
-    if not files and not told:
+    encoder = options.value("--tokenizer-dir")
+    if not files and not encoder:
         shutil.rmtree(target, ignore_errors=True)  # of other data
         return
     with atomic_folder(target) as beside:
         for path in files:
             copy_own(path, beside / path.name)
         if not files:
-            save_tokenizer(beside, tokenizer_for_encoder(Path(told)))
+            save_tokenizer(beside, tokenizer_for_encoder(Path(encoder)))
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run

@@ -92,8 +92,8 @@ class Method(FairseqCriterion):
     no_bf16: str = ""
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
-        own = {field.name for field in fields(MethodConfig)} | self.own_options()
-        check_options(cfg, getattr(self, "__dataclass"), own)
+        checked = {field.name for field in fields(MethodConfig)} | self.own_options()
+        check_options(cfg, getattr(self, "__dataclass"), checked)
         check_flood_options(cfg, self.has_single_backward)
         if str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
             if self.has_further_backwards or not self.has_single_backward:

@@ -84,7 +84,8 @@ class StepGraphs:
             return step(batch)
         self._drop_if_weights_moved(batch)
         key = key_of(step, batch)
-        captured = next((found for one in self._generations if (found := one.steps.get(key))), None)
+        steps = (generation.steps.get(key) for generation in self._generations)
+        captured = next(filter(None, steps), None)
         if captured is None and key in self._seen and key not in self._too_large:
             captured = self._capture(key, step, batch)
         self._seen.add(key)

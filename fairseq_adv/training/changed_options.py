@@ -114,15 +114,15 @@ def compare(there: Any, here: Any, is_over: bool = False) -> Changes:
 
 def options_of(cfg: Any) -> Options:
     """A configuration as plain values; the groups that it lacks are empty."""
-    found = {}
+    options = {}
     for group in FairseqConfig.__dataclass_fields__:
         values = cfg[group] if hasattr(cfg, "get") and group in cfg else None
         if isinstance(values, argparse.Namespace):  # classes without a dataclass
             values = vars(values)
         elif OmegaConf.is_config(values):
             values = OmegaConf.to_container(values, resolve=True, enum_to_str=True)
-        found[group] = dict(values) if isinstance(values, dict) else {}
-    return found
+        options[group] = dict(values) if isinstance(values, dict) else {}
+    return options
 
 
 def _own_options(group: str, name: Any) -> dict[str, Any]:

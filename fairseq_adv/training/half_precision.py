@@ -50,9 +50,9 @@ def loss_scale_state(optimizer: Any) -> dict[str, float]:
 
 def load_loss_scale(optimizer: Any, state: Any) -> None:
     """Continues with a state of :func:`loss_scale_state`, unless it is of another precision."""
-    own = loss_scale_state(optimizer)
+    current = loss_scale_state(optimizer)
     is_state = isinstance(state, dict) and all(isinstance(value, (int, float)) for value in state.values())
-    if not own or not is_state or state.keys() != own.keys():
+    if not current or not is_state or state.keys() != current.keys():
         return
     if isinstance(optimizer, AMPOptimizer):
         optimizer.scaler.load_state_dict(state)
@@ -66,8 +66,8 @@ def master_weights(optimizer: Any) -> list[Tensor]:
     fairseq's checkpoints have the rounded ones only (fp16_optimizer.py, line 214), so each restart would lose
     all progress that is smaller than a step of half precision.
     """
-    found = optimizer.fp32_params if isinstance(optimizer, FP16Optimizer) else []
-    return list(found.values() if isinstance(found, dict) else found)
+    masters = optimizer.fp32_params if isinstance(optimizer, FP16Optimizer) else []
+    return list(masters.values() if isinstance(masters, dict) else masters)
 
 
 @torch.no_grad()

@@ -88,15 +88,15 @@ class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
         kind: type[Trainer] = cls
         if isinstance(criterion, Method) and not issubclass(cls, AdversarialTrainer):
             kind = AdversarialTrainer if cls is Trainer else type(cls.__name__, (cls, AdversarialTrainer), {})
-        found: Trainer = super().__new__(kind)
-        return found
+        trainer: Trainer = super().__new__(kind)
+        return trainer
 
     def __init__(self, cfg: Any, task: Any, model: Any, criterion: Any, *rest: Any, **more: Any) -> None:
         super().__init__(cfg, task, model, criterion, *rest, **more)
         patch_loop()
         if self.is_data_parallel_master:
-            told = "--num-workers %d: processes that load data, for each worker. Cores here: %d"
-            logger.info(told, cfg.dataset.num_workers, own_cores())
+            text = "--num-workers %d: processes that load data, for each worker. Cores here: %d"
+            logger.info(text, cfg.dataset.num_workers, own_cores())
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
         """Also saves what ``--patience`` has counted."""
