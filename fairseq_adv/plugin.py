@@ -6,6 +6,16 @@ imports it: fairseq ignores a ``--user-dir`` whose package is already imported.
 What an update, a checkpoint and a restart do besides fairseq's stands in :mod:`fairseq_adv.training.trainer`.
 :data:`PATCHES` and :data:`LOOP` are what can't be there. Each patch gives its reason and its place in fairseq
 0.12.2. They apply to every run, and those with a criterion of others train as before.
+
+These replace functions elsewhere, because a list in this module would be too early, too late or too much:
+
+- :mod:`fairseq_adv.registration` has a list of what programs need that only read and compute models.
+- The first trainer puts :data:`LOOP` in place: to import ``fairseq_cli.train`` sets up a log.
+- A trainer replaces two functions while it reads a checkpoint, ``fairseq-adv train`` two while it starts a
+  run (:mod:`fairseq_adv.cli.train_run`): they need that object, or that run's options.
+- A criterion replaces its task's ``train_step`` and ``reduce_metrics``, its objective ``load_dataset``. In
+  :mod:`fairseq_adv.training`, ``gradients``, ``depth`` and ``average`` replace methods of one optimizer or
+  average, and ``trainer`` replaces ``train`` of one model.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _train(args: argparse.Namespace) -> None:
     from fairseq_adv.data.tokenizers import FOLDER
     from fairseq_adv.data.tokenizers.saved_tokenizer import files_of_saved_tokenizer
 
-    launcher, more = _workers(args.own, args.workers)
+    launcher, more = _workers(TrainOptions(args.own), args.workers)
     more += ["--keep-head"] if args.keep_head else []
     environment = dict(os.environ)
     if launcher:  # what torchrun will set
@@ -125,11 +125,15 @@ def _train(args: argparse.Namespace) -> None:
     run(command, parsed, shown)
 
 
-def _workers(own: list[str], workers: int | None) -> tuple[list[str], list[str]]:
-    """The arguments before ``fairseq-train``, and after the user's, that start this many workers."""
+def _workers(options: TrainOptions, workers: int | None) -> tuple[list[str], list[str]]:
+    """The arguments before ``fairseq-train``, and after the user's, that start this many workers.
+
+    Args:
+        options: the user's.
+    """
     if workers is None:
         return [], []
-    if workers == 1 or "--cpu" not in own:  # on GPUs fairseq starts the workers itself
+    if workers == 1 or not options.has("--cpu"):  # on GPUs fairseq starts the workers itself
         return [], ["--distributed-world-size", str(workers)]
     launcher = [str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc_per_node"]
     return [*launcher, str(workers)], [word for pair in ON_CPUS.items() for word in pair]
@@ -156,13 +160,13 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     if not is_new and target.is_dir() and (save / "checkpoint_last.pt").is_file():
         return  # the run resumes with it, or is refused
     files = files_of_saved_tokenizer(source)
-    told = options.value("--tokenizer-dir")
-    if not files and not told:
+    encoder = options.value("--tokenizer-dir")
+    if not files and not encoder:
         shutil.rmtree(target, ignore_errors=True)  # of other data
         return
     with atomic_folder(target) as beside:
         for path in files:
             copy_own(path, beside / path.name)
         if not files:
-            save_tokenizer(beside, tokenizer_for_encoder(Path(told)))
+            save_tokenizer(beside, tokenizer_for_encoder(Path(encoder)))
         shutil.rmtree(target, ignore_errors=True)  # from an earlier run

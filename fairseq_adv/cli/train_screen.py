@@ -13,9 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
-from unittest import mock
 
 from fairseq.trainer import Trainer
 
@@ -70,7 +68,6 @@ class TrainScreen(logging.Handler, Watcher):
         self._log, self._encoder, self._when_loaded = log, encoder, when_loaded
         self._warnings: list[str] = []
         self._told: set[str] = set()
-        self._patches = ExitStack()
         self._trainer: Trainer | None = None
         self._bar: Any = None
         self._done = ""  # why there is nothing left to do
@@ -82,18 +79,6 @@ class TrainScreen(logging.Handler, Watcher):
         self._began = self._last = time.monotonic()
 
     def __enter__(self) -> TrainScreen:
-        from fairseq.logging import progress_bar
-
-        bar = progress_bar.progress_bar
-
-        def logged(iterator: Any, **options: Any) -> Any:
-            # The log has its lines from the root's handler, once each.
-            options.update(
-                log_file=None, **({"log_format": "json"} if options["log_format"] == "tqdm" else {})
-            )
-            return bar(iterator, **options)
-
-        self._patches.enter_context(mock.patch.object(progress_bar, "progress_bar", logged))
         watchers.append(self)
         logging.getLogger().addHandler(self)
         return self
@@ -101,7 +86,6 @@ class TrainScreen(logging.Handler, Watcher):
     def __exit__(self, *_: object) -> None:
         logging.getLogger().removeHandler(self)
         watchers.remove(self)
-        self._patches.close()
         self._close_bar()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -114,6 +98,12 @@ class TrainScreen(logging.Handler, Watcher):
             self._warnings.append(text)
             if record.name != "fairseq_cli.train":  # its last line: the end shows it at once
                 self._show(f"warning: {text}", sys.stderr)
+
+    def before_bar(self, options: dict[str, Any]) -> None:
+        """The log has its lines from the root's handler, once each."""
+        options["log_file"] = None
+        if options["log_format"] == "tqdm":
+            options["log_format"] = "json"
 
     def begin(self, trainer: Trainer, extra: Any, epoch_itr: Any) -> None:
         """Shows what will be trained."""

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor
 
+from fairseq_adv.criterions.flood import check_flood_options
 from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig, option
@@ -154,6 +156,11 @@ class CleanWeightMethod(AdversarialMethod):
     """Base class of those that can train on the clean loss beside their own: W = ``--adv-clean-weight``."""
 
     cfg: CleanWeightConfig
+
+    def __init__(self, cfg: CleanWeightConfig, task: FairseqTask) -> None:
+        super().__init__(cfg, task)
+        if cfg.adv_clean_weight:
+            check_flood_options(cfg, has_single_backward=False)
 
     @property
     def begins_at_x(self) -> bool:

@@ -208,14 +208,14 @@ class ALUMCriterion(Method):
         assert delta is not None  # for mypy
         move = vat_step(str(cfg.vat_projection), cfg.vat_step_size, cfg.vat_epsilon, delta.groups)
         divergence = partial(self._divergence, sample=batch.sample)
-        found = ascend_divergence(passes, clean, divergence, cfg.vat_steps, move)
-        measured = ascent_log(delta, found)
+        ascent = ascend_divergence(passes, clean, divergence, cfg.vat_steps, move)
+        measured = ascent_log(delta, ascent)
         if not self.is_repeatable(batch):
             measured.update(dropout_log(batch, passes, partial(divergence, clean)))
-        return found.usable, measured
+        return ascent.usable, measured
 
     def is_repeatable(self, batch: MiniBatch) -> bool:
-        """Not one whose log is written: it has a pass more."""
+        """Whether its log is not written, for which there is a further pass."""
         return (batch.update + 1) % max(self.cfg.log_interval, 1) != 0
 
     @property

@@ -18,7 +18,6 @@ from fairseq_adv.accordance.flood_level import FloodLevel, FloodSearch
 from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import MethodConfig, refuse
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.mixed_precision import try_step
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.gathered import sum_over_workers
 
@@ -44,6 +43,7 @@ class Flood:
         self.search = FloodSearch(cfg, task, self.level, objective) if cfg.accordance_interval else None
         self._sums: list[Tensor] = []
         self._ends_in_dummy = False
+        self._totals: list[float] | None = None  # from before_step, for after_step
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
         """Draws the batches on which the accordance is measured."""
@@ -61,7 +61,7 @@ class Flood:
             self._sums = []
 
     def flooded(self, loss: Tensor, size: int) -> Tensor:
-        """:func:`flooded_sum` at the current level; a mini-batch without examples keeps its loss."""
+        """Applies :func:`flooded_sum` at the current level; a mini-batch without examples keeps its loss."""
         return flooded_sum(loss, size, self.level.value) if size else loss
 
     def add(self, log: Log, ignore_grad: bool) -> None:
@@ -77,22 +77,30 @@ class Flood:
             below = (loss < size * self.level.value).double()
             self._sums.append(torch.stack([loss, one * size, below, one]))
 
-    def optimizer_step(self, original: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """Changes the sign if J < b, calls the task's own step, then measures the accordance."""
+    def before_step(self, optimizer: Any, model: nn.Module) -> None:
+        """Called before the optimizer's step: changes the sign of the gradient if J < b."""
         loss, size, flooded, batches = self.totals(model)
-        level = self.level.value
         if not self.is_per_micro_batch:
+            level = self.level.value
             flooded, batches = float(level > 0 and loss < size * level), 1.0  # infobert's may be below 0
             if flooded:
                 optimizer.multiply_grads(-1.0)
-        if not try_step(original, optimizer, model, update_num):
-            return
+        self._totals = [loss, size, flooded, batches]
+
+    def after_step(self, optimizer: Any, model: nn.Module, update: int) -> None:
+        """Called after the optimizer's step: logs what was flooded, and measures the accordance.
+
+        Args:
+            update: the number of the update, counted from 1.
+        """
+        assert self._totals is not None, "a trainer's clip_grad_norm doesn't call super's"
+        (loss, size, flooded, batches), self._totals = self._totals, None
         metrics.log_scalar("flooded", flooded / max(batches, 1.0), max(batches, 1.0), round=3)
-        metrics.log_scalar("flood_level", level, weight=0)
+        metrics.log_scalar("flood_level", self.level.value, weight=0)
         if self.level.fixed is None:
             metrics.log_scalar("flood_start", self.level.start, weight=0)
         if self.search is not None:
-            self.search.updated(model, optimizer, update_num + 1, loss, size)
+            self.search.updated(model, optimizer, update, loss, size)
 
     def totals(self, model: nn.Module) -> list[float]:
         """Sums up over all workers: loss (nats), sample size, micro-batches below b, micro-batches."""
@@ -110,7 +118,8 @@ class Flood:
 
 
 def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
-    """n (|S/n - b| + b), which replaces the summed loss S of n samples. At S/n = b the sign does not change.
+    """Computes n (|S/n - b| + b), which replaces the summed loss S of n samples. At S/n = b the sign does not
+    change.
 
     Args:
         loss: S, a scalar in nats.
@@ -122,7 +131,7 @@ def flooded_sum(loss: Tensor, size: int, level: float) -> Tensor:
 
 
 def fixed_level(option: str | None) -> float | None:
-    """b of ``--flood-level`` in nats, 0 if it is not given; ``None`` for ``auto``.
+    """Reads b of ``--flood-level`` in nats: 0 if it is not given, ``None`` for ``auto``.
 
     Raises:
         DataError: it is neither ``auto`` nor a finite number of 0 or more.

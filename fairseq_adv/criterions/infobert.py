@@ -13,7 +13,7 @@ from typing import Any, Optional
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions import information
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
@@ -21,9 +21,8 @@ from fairseq_adv.criterions.logs import Log, Logged
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.data.errors import DataError, as_data_error
-from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
 from fairseq_adv.objectives.encoder_states import EncoderStates
-from fairseq_adv.perturbation import Perturbation, find_layers, geometry
+from fairseq_adv.perturbation import Pass, Perturbation, find_layers, geometry
 from fairseq_adv.perturbation.embeddings import parts_of
 
 
@@ -65,6 +64,7 @@ class InfoBERTCriterion(AdversarialMethod):
     has_single_backward = False
     suggested_options = "--adv-relative --adv-max-norm 0.02 --adv-lr 0.006667 --adv-init-mag 0.01"
     small_encoder_lr = "2e-4"
+    no_checkpointing = "which doesn't give the gradient of delta alone"
     logs = (
         *AdversarialMethod.logs,
         Logged("infobert_upper", per="sample_size"),
@@ -97,27 +97,13 @@ class InfoBERTCriterion(AdversarialMethod):
     def is_single_pass(self) -> bool:
         return super().is_single_pass and self.cfg.infobert_alpha == self.cfg.infobert_beta == 0
 
-    def check_before_training(self, model: nn.Module) -> None:
-        if any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
-            raise DataError(
-                "--criterion infobert can't train an encoder with activation checkpointing, which doesn't "
-                "give the gradient of delta alone. Leave checkpoint_activations out"
-            )
-        super().check_before_training(model)
-
     def all_reduce_grads(self) -> None:
         """Averages the network's gradient over the workers.
 
         fairseq calls it once per update, except with ``legacy_ddp``, whose wrapper does this itself. torch's
         DDP does not: it only reduces what passes through its own forward.
         """
-        if not (distributed.is_available() and distributed.is_initialized()):
-            return
-        for weight in self.parameters():
-            if weight.grad is None:  # LayerDrop dropped all layers, or nothing was anchored
-                weight.grad = torch.zeros_like(weight)
-            weight.grad /= distributed.get_world_size()  # first: a sum could overflow fp16
-            distributed.all_reduce(weight.grad)
+        information.average_gradients(self)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         cfg, delta = self.cfg, self.perturbation(batch)
@@ -128,7 +114,7 @@ class InfoBERTCriterion(AdversarialMethod):
             states = EncoderStates(batch.model)
             with states.record():
                 loss = each.loss()
-            total, gradient, bounds = self._regularised(batch, delta, states, loss, generator)
+            total, gradient, bounds = self._regularised(batch, delta, each, states, loss, generator)
             each.backward(total / cfg.adv_steps)
             totals.append(total.detach())
             if not each.is_last:
@@ -143,7 +129,7 @@ class InfoBERTCriterion(AdversarialMethod):
         return torch.Generator(batch.device).manual_seed(seed)
 
     def _regularised(
-        self, batch: MiniBatch, delta: Perturbation, states: EncoderStates, loss: Tensor,
+        self, batch: MiniBatch, delta: Perturbation, each: Pass, states: EncoderStates, loss: Tensor,
         generator: torch.Generator,
     ) -> tuple[Tensor, Optional[Tensor], Log]:  # fmt: skip
         """The loss that a pass descends on, summed over the batch, the gradient that delta ascends along
@@ -159,9 +145,7 @@ class InfoBERTCriterion(AdversarialMethod):
             total = total + cfg.infobert_beta * upper
             bounds["infobert_upper"] = upper.detach()
         if cfg.infobert_alpha > 0:
-            assert delta.delta is not None  # for mypy: the pass made it
-            scaled = total * loss_scale(batch.optimizer)  # small gradients would underflow in half precision
-            (gradient,) = torch.autograd.grad(scaled, delta.delta, retain_graph=True)
+            gradient = each.gradient(total)
             lower = size * self._lower_bound(batch, delta, states, gradient, generator)
             total = total - cfg.infobert_alpha * lower
             bounds["infobert_lower"] = lower.detach()

@@ -6,7 +6,7 @@ import math
 
 import torch
 import torch.nn.functional as F
-from torch import Generator, Tensor, nn
+from torch import Generator, Tensor, distributed, nn
 
 HIDDEN = 300  # width of the network that compares two states, as in the authors' code
 _LOWEST = -1e30  # exp of it is 0, and its gradient is not NaN
@@ -91,6 +91,17 @@ class InfoNCE(nn.Module):
         gains = (scores.diagonal(dim1=1, dim2=2) - against) * real
         bounds = gains.sum(dim=1) / count.clamp(min=1) + count.clamp(min=1).log()
         return bounds.sum() / (count > 0).sum().clamp(min=1)
+
+
+def average_gradients(network: nn.Module) -> None:
+    """Averages the gradients of a network over the workers, if there are several."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    for weight in network.parameters():
+        if weight.grad is None:  # LayerDrop dropped all layers, or nothing was anchored
+            weight.grad = torch.zeros_like(weight)
+        weight.grad /= distributed.get_world_size()  # first: a sum could overflow fp16
+        distributed.all_reduce(weight.grad)
 
 
 def lower_bound(

@@ -24,7 +24,7 @@ from fairseq_adv.criterions.mini_batch import MiniBatch, ModelParts
 from fairseq_adv.criterions.ratio import is_useful
 from fairseq_adv.criterions.step_graphs import StepGraphs
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.fairseq_patches.mixed_precision import fast_products
+from fairseq_adv.fairseq_patches.mixed_precision import fast_products, loss_scale
 from fairseq_adv.objectives import build_objective
 from fairseq_adv.objectives.base import Sample, refuse_pruning_options
 from fairseq_adv.objectives.class_loss import class_loss_of
@@ -41,7 +41,8 @@ class Method(FairseqCriterion):
     """A training method: a function of a mini-batch, :meth:`step`, that trains on the task's objective.
 
     Methods such as FreeLB make several backward passes per update; ``FairseqTask.train_step`` makes one.
-    :meth:`train_step` therefore replaces that method on the task instance, in this class for all methods.
+    :meth:`train_step` therefore replaces that method on the task instance, in this class for all methods. The
+    trainer, :class:`fairseq_adv.training.trainer.AdversarialTrainer`, calls the others.
     :meth:`forward` is the unperturbed objective, which validation uses.
 
     Args:
@@ -62,7 +63,9 @@ class Method(FairseqCriterion):
         makes_one_pass: whether the model reads a mini-batch once, in a ``step`` of the method's own.
         has_further_backwards: whether backward passes compute another gradient before it: that of delta, or
             of an ascent on the weights.
+        no_checkpointing: why it can't train an encoder with activation checkpointing; "": it can.
         no_bf16: why ``--precision auto`` doesn't train it with weights in bf16; "": it does.
+        uses_average: whether training steps get the average of the weights, ``--store-ema``.
         has_graphs: whether ``--cuda-graphs`` captures the method's step; not inherited.
         flood: flooding, an option of every method; ``None``: nothing is flooded or measured.
         first_losses: the losses of the run's first update in nats, also after a restart.
@@ -83,12 +86,14 @@ class Method(FairseqCriterion):
     has_single_backward = True
     makes_one_pass = False
     has_further_backwards = False
+    uses_average = False
     has_graphs = False
+    no_checkpointing: str = ""
     no_bf16: str = ""
 
     def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
-        own = {field.name for field in fields(MethodConfig)} | self.own_options()
-        check_options(cfg, getattr(self, "__dataclass"), own)
+        checked = {field.name for field in fields(MethodConfig)} | self.own_options()
+        check_options(cfg, getattr(self, "__dataclass"), checked)
         check_flood_options(cfg, self.has_single_backward)
         if str(cfg.ddp_backend) in ("fully_sharded", "slowmo"):
             if self.has_further_backwards or not self.has_single_backward:
@@ -178,7 +183,17 @@ class Method(FairseqCriterion):
         self, sample: Sample, model: nn.Module, criterion: FairseqCriterion, optimizer: Any, update_num: int,
         ignore_grad: bool = False, ema_model: nn.Module | None = None,
     ) -> StepOutput:  # fmt: skip
-        """Replaces ``FairseqTask.train_step``, with the same arguments and result."""
+        """Replaces ``FairseqTask.train_step``, with the same arguments and result.
+
+        Raises:
+            DataError: the trainer is not ours.
+        """
+        if not self._has_begun:
+            raise DataError(
+                f"--criterion {self.cfg._name} in fairseq's own trainer: import fairseq_adv.plugin in the "
+                "__init__.py of your --user-dir, or in your program, before fairseq.trainer.Trainer is "
+                "imported or made a subclass of"
+            )
         parts, average = self._parts_of(model), None if ema_model is None else self._parts_of(ema_model)
         model.train()
         if parts.notes_updates:
@@ -212,6 +227,7 @@ class Method(FairseqCriterion):
         return Passes(
             batch.model, forward or batch.loss, delta,
             backward=batch.backward, weights=batch.parts.weights, replay=batch.replay(self.shares_dropout),
+            scale=partial(loss_scale, batch.optimizer),
         )  # fmt: skip
 
     def log(self, batch: MiniBatch, loss: Tensor, **measured: Any) -> Log:
@@ -269,15 +285,25 @@ class Method(FairseqCriterion):
         """
         return update()
 
+    def begin_epoch(self, epoch: int, model: nn.Module) -> None:
+        """Called before the first update of each epoch."""
+        self.check_before_training(model)
+        if self.flood is not None:
+            self.flood.begin_epoch(epoch, model)
+
+    def before_step(self, trainer: Trainer) -> None:
+        """Called when the gradient of an update is complete, before the optimizer's step."""
+        if self.flood is not None:
+            self.flood.before_step(trainer.optimizer, trainer.model)
+
+    def after_step(self, trainer: Trainer) -> None:
+        """Called after the optimizer's step, unless an overflow has prevented it; the update is counted."""
+        if self.flood is not None:
+            self.flood.after_step(trainer.optimizer, trainer.model, trainer.get_num_updates())
+
     def check_before_training(self, model: nn.Module) -> None:
         """Raises DataError if something would make the run pointless, or its updates wrong; called before
         the first update of each epoch."""
-        if not self._has_begun:
-            raise DataError(
-                f"--criterion {self.cfg._name} in fairseq's own trainer: import fairseq_adv.plugin in the "
-                "__init__.py of your --user-dir, or in your program, before fairseq.trainer.Trainer is "
-                "imported or made a subclass of"
-            )
         if not self._checked_data:  # only once: fairseq itself reports what later shards lack
             self.objective.check_data()
             self._checked_data = True
@@ -285,9 +311,10 @@ class Method(FairseqCriterion):
             warn_of_rounding(model, self.rounding_advice)
         self.objective.check_model(model)
         refuse_pruning_options(model)
-        _refuse_checkpointing_under_torchs_ddp(str(self.cfg.ddp_backend), model)
+        name = str(self.cfg._name)
+        _refuse_checkpointing(name, self.no_checkpointing, str(self.cfg.ddp_backend), model)
         if type(self).step is not Method.step and not self.makes_one_pass:
-            _refuse_quant_noise(str(self.cfg._name), model)
+            _refuse_quant_noise(name, model)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
@@ -306,17 +333,15 @@ class Method(FairseqCriterion):
         return (value == "true") != name.startswith("no_")
 
     def _bind(self, task: FairseqTask) -> None:
-        """Replaces methods of the task; except for ``train_step``, the replacements call the originals."""
+        """Replaces the task's ``train_step``, and adds to its ``reduce_metrics``, which ``fairseq-validate``
+        calls without a trainer."""
         if type(task).train_step is not FairseqTask.train_step:
             raise DataError(
                 f"{type(task).__name__} has its own training step, which --criterion {self.cfg._name} "
                 "would replace. Choose another --task or another --criterion."
             )
         task.train_step = self.train_step
-        task.begin_epoch = partial(self._begin_epoch, task.begin_epoch)
         task.reduce_metrics = partial(self._reduce_metrics, task.reduce_metrics)
-        if self.flood is not None:
-            task.optimizer_step = partial(self.flood.optimizer_step, task.optimizer_step)
 
     def _parts_of(self, model: nn.Module) -> ModelParts:
         parts = next((known for known in self._parts if known.model is model), None)
@@ -324,12 +349,6 @@ class Method(FairseqCriterion):
             parts = ModelParts(model)
             self._parts = [*self._parts[-1:], parts]  # keeps those of the model and its average
         return parts
-
-    def _begin_epoch(self, begin_epoch: Any, epoch: int, model: nn.Module) -> None:
-        self.check_before_training(model)
-        begin_epoch(epoch, model)
-        if self.flood is not None:
-            self.flood.begin_epoch(epoch, model)
 
     def _reduce_metrics(self, reduce_metrics: Any, logging_outputs: list[Log], criterion: Any) -> None:
         """Logs the objective's metrics too: fairseq reduces logs with a class method of the criterion, which
@@ -344,7 +363,8 @@ class Method(FairseqCriterion):
             self.objective.reduce_metrics(logging_outputs)
             if self.flood is not None:
                 self.flood.reduce_metrics(logging_outputs)
-        self._is_useful = self._is_useful and is_useful(self, logging_outputs)
+        sizes = self.norm_option, self.suggested_options, self.cfg
+        self._is_useful = self._is_useful and is_useful(logging_outputs, *sizes)
 
 
 def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
@@ -356,13 +376,21 @@ def _refuse_quant_noise(criterion: str, model: nn.Module) -> None:
         )
 
 
-def _refuse_checkpointing_under_torchs_ddp(backend: str, model: nn.Module) -> None:
-    """Two limitations of fairseq 0.12.2 conflict. With activation checkpointing each weight may be used in
+def _refuse_checkpointing(criterion: str, reason: str, backend: str, model: nn.Module) -> None:
+    """Refuses activation checkpointing if the criterion has a reason, or under torch's DDP.
+
+    There two limitations of fairseq 0.12.2 conflict. With activation checkpointing each weight may be used in
     only one backward pass. The unused copies in fairseq's layers require DDP's search for unused weights,
     which mistakes checkpointed weights for unused ones.
     """
-    recomputed = any(hasattr(module, "precheckpoint_forward") for module in model.modules())
-    if workers() > 1 and recomputed and backend in ("pytorch_ddp", "c10d"):
+    if not any(hasattr(module, "precheckpoint_forward") for module in model.modules()):
+        return
+    if reason:
+        raise DataError(
+            f"--criterion {criterion} can't train an encoder with activation checkpointing, {reason}. Leave "
+            "checkpoint_activations out"
+        )
+    if workers() > 1 and backend in ("pytorch_ddp", "c10d"):
         raise DataError(
             f"--ddp-backend {backend} can't train this encoder with activation checkpointing "
             "(checkpoint_activations) in fairseq 0.12.2: pass --ddp-backend legacy_ddp"

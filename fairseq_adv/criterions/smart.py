@@ -6,14 +6,12 @@ workers.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Optional
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 from omegaconf import II
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_adv.criterions.alum_vat import ALUMConfig, ALUMCriterion
 from fairseq_adv.criterions.logs import Logged
@@ -60,13 +58,12 @@ class SMARTCriterion(ALUMCriterion):
     cfg: SMARTConfig
     sizes = (*ALUMCriterion.sizes, "smart_mu")
     further_options = "--store-ema --ema-decay 0.99"
+    uses_average = True
     logs = (*ALUMCriterion.logs, Logged("smart_proximal", per="sample_size", in_bits=True, digits=9))
 
     def __init__(self, cfg: SMARTConfig, task: FairseqTask) -> None:
         check_smart_options(cfg)
         super().__init__(cfg, task)
-        task.uses_ema = True  # makes the trainer pass the averaged model to each step, validation included
-        task.valid_step = partial(_without_average, task.valid_step)
 
     def other_terms(self, batch: MiniBatch, clean: Tensor, passes: Passes) -> dict[str, tuple[float, Tensor]]:
         if batch.ema_parts is None:
@@ -79,11 +76,6 @@ class SMARTCriterion(ALUMCriterion):
             target = self.objective.predict(ema_model, batch.sample)
         proximal = self._divergence(target, clean, batch.sample, detach_targets=False)
         return {"smart_proximal": (self.cfg.smart_mu, proximal)}
-
-
-def _without_average(original: Any, *args: Any, ema_model: Optional[nn.Module] = None, **kwargs: Any) -> Any:
-    """Wraps the task's validation step, which doesn't accept an averaged model."""
-    return original(*args, **kwargs)
 
 
 def check_smart_options(cfg: SMARTConfig) -> None:

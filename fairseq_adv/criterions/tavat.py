@@ -5,13 +5,13 @@ next. The table is in ``token_table.py``.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 from fairseq.criterions import register_criterion
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig
@@ -19,7 +19,6 @@ from fairseq_adv.criterions.logs import Log
 from fairseq_adv.criterions.method_options import option, refuse
 from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.criterions.token_table import TokenTable, warn_of_a_lost_table
-from fairseq_adv.fairseq_patches.mixed_precision import try_step
 from fairseq_adv.perturbation import TokenAwarePerturbation
 
 VARIANT_CHOICES = ChoiceEnum(["joint", "paper", "released"])
@@ -53,7 +52,6 @@ class TAVATCriterion(AdversarialMethod):
         self.is_released = str(cfg.tavat_variant) == "released"
         self.is_paper = str(cfg.tavat_variant) == "paper"
         self.table = TokenTable(cfg.seed, cfg.adv_init_mag)
-        task.optimizer_step = partial(self._optimizer_step, task.optimizer_step)
 
     @property
     def is_single_pass(self) -> bool:
@@ -64,8 +62,7 @@ class TAVATCriterion(AdversarialMethod):
         warn_of_a_lost_table(self.cfg)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
-        if all(weight.grad is None for weight in batch.parts.weights):
-            self.table.discard()  # an update starts, perhaps after one that was dropped
+        self.table.begin(batch)
         delta, steps = self.perturbation(batch), self.cfg.adv_steps
         passes = self.passes(batch, delta)
         for each in passes.descents(steps, last_moves=not self.is_released):
@@ -76,8 +73,7 @@ class TAVATCriterion(AdversarialMethod):
         log = self.adversarial_log(batch, passes, torch.stack(passes.losses).mean(dim=0))
         if not self.is_released:
             delta.ascend(self.cfg.adv_lr)  # eta_K, the new rows of the table; `released` keeps eta_{K-1}
-        if not batch.ignore_grad:
-            self.table.record(delta.tokens, delta.mask, delta.of_words())
+        self.table.record(delta.tokens, delta.mask, delta.of_words())
         return log
 
     def perturbation(self, batch: MiniBatch, update: Optional[int] = None) -> TokenAwarePerturbation:
@@ -98,7 +94,8 @@ class TAVATCriterion(AdversarialMethod):
             two_balls=self.is_paper,
         )
 
-    def _optimizer_step(self, original: Any, optimizer: Any, model: nn.Module, update_num: int) -> None:
-        """The task's own step, then the update of the table."""
-        if try_step(original, optimizer, model, update_num):
-            self.table.update(optimizer, self._parts_of(model).embedding, adds=self.is_released)
+    def after_step(self, trainer: Trainer) -> None:
+        """Also updates the table."""
+        super().after_step(trainer)
+        embedding = self._parts_of(trainer.model).embedding
+        self.table.update(trainer.optimizer, embedding, adds=self.is_released)

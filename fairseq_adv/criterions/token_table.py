@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_adv.criterions.method_options import MethodConfig
+from fairseq_adv.criterions.mini_batch import MiniBatch
 from fairseq_adv.objectives.gathered import sum_over_workers, workers
 from fairseq_adv.perturbation import geometry
 from fairseq_adv.perturbation.host_copies import host_copy
@@ -34,6 +35,7 @@ class TokenTable:
         self.seed = seed
         self.magnitude = magnitude
         self._records: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._is_dummy = False
 
     def rows(self, optimizer: Any, embedding: nn.Module) -> Tensor:
         """The table before this update; created in the first one.
@@ -47,19 +49,22 @@ class TokenTable:
         kept[_KEY] = table = table.to(weight.device)  # type: ignore[arg-type]  # a checkpoint's is on the CPU
         return table
 
+    def begin(self, batch: MiniBatch) -> None:
+        """Called before each mini-batch."""
+        self._is_dummy = batch.ignore_grad
+        if all(weight.grad is None for weight in batch.parts.weights):
+            self._records = []  # an update starts, perhaps after one that was dropped
+
     def record(self, tokens: Tensor, mask: Tensor, values: Tensor) -> None:
-        """Records the final perturbations of a mini-batch's words.
+        """Records the final perturbations of a mini-batch's words; not those of a dummy.
 
         Args:
             tokens: (rows, tokens) int64.
             mask: (rows, tokens) bool, true on real tokens.
             values: (rows, tokens, dim) fp32, zero on padding.
         """
-        self._records.append((tokens, mask, values.flatten(0, 1)))
-
-    def discard(self) -> None:
-        """Drops the records of an update that was not made."""
-        self._records = []
+        if not self._is_dummy:
+            self._records.append((tokens, mask, values.flatten(0, 1)))
 
     def update(self, optimizer: Any, embedding: nn.Module, adds: bool) -> None:
         """Sets a word's row to the mean over its occurrences in all mini-batches of the update.
@@ -85,7 +90,7 @@ class TokenTable:
             table.index_add_(0, words, sums)
         else:
             table.index_copy_(0, words, sums / counts[words].unsqueeze(1))
-        self.discard()
+        self._records = []
 
     def _words(self, counts: Tensor) -> Tensor:
         """The words with a count above 0, in order, (words,) int64; with one worker, the host knows them."""

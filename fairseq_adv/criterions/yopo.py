@@ -73,11 +73,8 @@ class YOPOCriterion(AdversarialMethod):
 
     def _ascend(self, delta: Perturbation, first: FirstLayer, full: Pass) -> None:
         """Takes n steps. The first uses the gradient of <p, f_0> from the full pass's own backward."""
-        n = self.cfg.yopo_steps
-        length = self.cfg.adv_lr if self.cfg.yopo_full_step else self.cfg.adv_lr / n
-        if not first.was_reached:  # LayerDrop dropped all layers, so no pass is shallower than the full one
-            delta.ascend(n * length)
-            return
+        n, length = self.cfg.yopo_steps, self.cfg.adv_lr
+        n, length = first.steps(n, length if self.cfg.yopo_full_step else length / n)
         delta.ascend(length)
         for _ in range(n - 1):
             full.repeat(first.backward)

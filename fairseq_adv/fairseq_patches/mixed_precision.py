@@ -82,16 +82,6 @@ def loss_scale(optimizer: Any) -> float:
     return float(scaler.get_scale() if isinstance(optimizer, AMPOptimizer) else scaler.loss_scale)
 
 
-def try_step(step: Any, optimizer: Any, model: nn.Module, update_num: int) -> bool:
-    """Calls ``step``, the task's own ``optimizer_step``, and returns whether it changed the weights.
-
-    Under AMP it does not if the gradient is not finite; the trainer then repeats the update.
-    """
-    scale = loss_scale(optimizer)
-    step(optimizer, model=model, update_num=update_num)
-    return not (isinstance(optimizer, AMPOptimizer) and loss_scale(optimizer) < scale)
-
-
 def scale_on_gpus(
     original: Original, self: AMPOptimizer, cfg: Any, params: Any, fp32_optimizer: Any, **kwargs: Any
 ) -> None:

@@ -39,6 +39,9 @@ class Line(NamedTuple):
 class Watcher:
     """Follows the run of a process; called on the first worker only."""
 
+    def before_bar(self, options: dict[str, Any]) -> None:
+        """A progress bar will be made with these options, which may be changed."""
+
     def begin(self, trainer: Trainer, extra: Any, epoch_itr: Any) -> None:
         """A checkpoint has been read, or there is none: as ``load_checkpoint`` returns it."""
 
@@ -81,6 +84,8 @@ def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_los
 
 def watched(original: Original, iterator: Any, *words: Any, **options: Any) -> Any:
     """A progress bar that tells what is logged."""
+    for watcher in watchers:
+        watcher.before_bar(options)
     bar, split = original(iterator, *words, **options), options.get("prefix") or ""
     if split.startswith(_VALID[0]) and split.endswith(_VALID[1]):
         split = split[len(_VALID[0]) : -len(_VALID[1])]

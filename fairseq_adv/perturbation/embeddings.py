@@ -93,8 +93,8 @@ def _of_transformers(module: nn.Module) -> list[nn.Module]:
     """The embeddings of transformers' models, without those of parts of these."""
     if hasattr(module, "get_input_embeddings"):
         return [module.get_input_embeddings()]  # type: ignore[operator]
-    found = [one for child in module.children() for one in _of_transformers(child)]
-    return list({id(one): one for one in found}.values())
+    embeddings = [one for child in module.children() for one in _of_transformers(child)]
+    return list({id(one): one for one in embeddings}.values())
 
 
 class Perturbation:

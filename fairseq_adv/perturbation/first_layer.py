@@ -67,10 +67,13 @@ class FirstLayer:
         with self._on_first_output(watch):
             yield
 
-    @property
-    def was_reached(self) -> bool:
-        """Whether the last recorded pass stored a p: LayerDrop may drop every layer."""
-        return self._gradient is not None
+    def steps(self, count: int, length: float) -> tuple[int, float]:
+        """The number of steps to take after a recorded pass, and their length.
+
+        If LayerDrop has dropped every layer, there is no p, and no pass is shallower than the recorded one:
+        one step is as long as all together.
+        """
+        return (count, length) if self._gradient is not None else (1, count * length)
 
     def backward(self, forward: Callable[[], object]) -> None:
         """Back-propagates <p, f_0> (YOPO, Algorithm 1), with p held constant.

@@ -40,6 +40,7 @@ class Passes:
         backward: computes the gradients of a loss.
         weights: all weights of the model; ``None``: they are looked up.
         replay: ``None``: dropout masks are shared.
+        scale: returns the factor by which ``backward`` multiplies a loss.
 
     Attributes:
         losses: the detached results of :meth:`Pass.loss`, in order.
@@ -54,6 +55,7 @@ class Passes:
         backward: Callable[[Tensor], object] = Tensor.backward,
         weights: Sequence[nn.Parameter] | None = None,
         replay: DropoutReplay | None = None,
+        scale: Callable[[], float] = lambda: 1.0,
     ) -> None:
         self.model = model
         self.run = forward
@@ -61,6 +63,7 @@ class Passes:
         self.run_backward = backward
         self.weights = list(model.parameters()) if weights is None else weights
         self.replay = DropoutReplay(self.weights[0].device) if replay is None else replay
+        self.scale = scale
         self.losses: list[Tensor] = []
 
     def descents(self, count: int, last_moves: bool = False) -> Iterator[Pass]:
@@ -126,6 +129,13 @@ class Pass:
         loss = self.forward()
         self._passes.losses.append(loss.detach())
         return loss
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """The gradient of delta before :meth:`backward`; small numbers don't underflow in half precision."""
+        assert self._delta is not None and self._delta.delta is not None  # for mypy: the pass made it
+        scaled = loss * self._passes.scale()
+        (gradient,) = torch.autograd.grad(scaled, self._delta.delta, retain_graph=True)
+        return gradient
 
     def backward(self, loss: Tensor, by: Callable[[Tensor], Any] | None = None) -> Any:
         """Computes the gradients of ``loss``, which is computed from the result of :meth:`forward`.

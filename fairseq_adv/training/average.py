@@ -37,14 +37,14 @@ def _step_on_time(ema: EMA, original: Callable[..., None], model: nn.Module, upd
 def _step(ema: EMA, model: nn.Module, updates: int | None = None) -> None:
     """``EMA._step_internal``, with each tensor once and without the copies, which ``_restore`` makes."""
     average, weights = _average(ema), model.state_dict()
-    found: dict[int, tuple[Tensor, Tensor]] = {}
+    pairs: dict[int, tuple[Tensor, Tensor]] = {}
     for name, weight in weights.items():
         if "version" not in name and not is_inference_copy(name, weights):
-            found.setdefault(average[name].data_ptr(), (average[name], weight))
-    values = [value for value, _ in found.values()]
+            pairs.setdefault(average[name].data_ptr(), (average[name], weight))
+    values = [value for value, _ in pairs.values()]
     torch._foreach_mul_(values, ema.decay)
     torch._foreach_add_(
-        values, _of_type(values, [weight for _, weight in found.values()]), alpha=1 - ema.decay
+        values, _of_type(values, [weight for _, weight in pairs.values()]), alpha=1 - ema.decay
     )
     _restore(ema, average)
 

@@ -114,15 +114,15 @@ def compare(there: Any, here: Any, is_over: bool = False) -> Changes:
 
 def options_of(cfg: Any) -> Options:
     """A configuration as plain values; the groups that it lacks are empty."""
-    found = {}
+    options = {}
     for group in FairseqConfig.__dataclass_fields__:
         values = cfg[group] if hasattr(cfg, "get") and group in cfg else None
         if isinstance(values, argparse.Namespace):  # classes without a dataclass
             values = vars(values)
         elif OmegaConf.is_config(values):
             values = OmegaConf.to_container(values, resolve=True, enum_to_str=True)
-        found[group] = dict(values) if isinstance(values, dict) else {}
-    return found
+        options[group] = dict(values) if isinstance(values, dict) else {}
+    return options
 
 
 def _own_options(group: str, name: Any) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _own_options(group: str, name: Any) -> dict[str, Any]:
 
 def _pair(key: str, default: Any, group: str, old: Options, new: Options) -> tuple[Any, Any]:
     """The two values of an option; the same one twice if they needn't be compared."""
-    if key not in new[group] or (key not in old[group] and (default in (..., "???") or key == "class_names")):
+    if key not in new[group] or (key not in old[group] and default in (..., "???")):
         return None, None
     if str(default).startswith("${"):  # a copy of another option, unless a yaml sets it
         source, _, name = str(default)[2:-1].partition(".")

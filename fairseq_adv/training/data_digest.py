@@ -43,9 +43,9 @@ def digests_of(task: FairseqTask, dataset: Any) -> dict[str, Any]:
     splits = [dataset.train_subset, *str(dataset.valid_subset or "").split(",")]
     tokenizer, labels = getattr(task, "tokenizer", None), getattr(task, "label_dictionary", None)
     words = tokenizer.fingerprint() if isinstance(tokenizer, TokenToIds) else _symbols(task.source_dictionary)
-    found: dict[str, Any] = {"folders": [_of_folder(folder, splits) for folder in _folders(data)]}
-    found["tokenizer"] = _digest(words)
-    return found if labels is None else {**found, "classes": _digest(_symbols(labels))}
+    digests: dict[str, Any] = {"folders": [_of_folder(folder, splits) for folder in _folders(data)]}
+    digests["tokenizer"] = _digest(words)
+    return digests if labels is None else {**digests, "classes": _digest(_symbols(labels))}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], data: str) -> list[str]:
@@ -84,8 +84,8 @@ def _of_folder(folder: Path, splits: list[str]) -> dict[str, str]:
     manifest = read_manifest(folder)
     if manifest:
         names = manifest.get("files")
-        there = {name: _size(folder / name) for name in names} if isinstance(names, dict) else {}
-        return {MANIFEST: _digest([manifest["made_from"], there])}
+        sizes = {name: _size(folder / name) for name in names} if isinstance(names, dict) else {}
+        return {MANIFEST: _digest([manifest["made_from"], sizes])}
     files = {split: sorted(_files(folder, split)) for split in splits if split}
     if not any(files.values()):  # a .json whose name says nothing may be SQuAD's training split
         files = {splits[0]: sorted(folder.glob("*.json"))}

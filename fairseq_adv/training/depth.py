@@ -65,7 +65,7 @@ class Depths:
             self._of.update((id(weight), number) for weight in layer.parameters())
 
     def of(self, weight: nn.Parameter) -> int:
-        """From 0, the embeddings, to L + 1, what is not in the encoder."""
+        """Returns the depth of a weight: 0 in the embeddings, L + 1 outside of the encoder."""
         return self._of.get(id(weight), self.layers + 1)
 
 
@@ -81,8 +81,8 @@ def freeze(model: nn.Module, text: str) -> None:
     depths = Depths(model, f"--freeze {text:.40}")
     chosen, last_one = set[int](), depths.layers - 1
     for part in text.replace(" ", "").split(","):
-        found = _RANGE.fullmatch(part)
-        first, last = (-1, -1) if found is None else (int(found[1]), int(found[2] or found[1]))
+        match = _RANGE.fullmatch(part)
+        first, last = (-1, -1) if match is None else (int(match[1]), int(match[2] or match[1]))
         if part != EMBEDDINGS and not 0 <= first <= last < depths.layers:
             raise DataError(
                 f"--freeze {text:.40}: {part!r:.20} is neither {EMBEDDINGS} nor a layer. Pass parts such as "

@@ -56,21 +56,21 @@ def prepare_head(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool)
         names = [str(one) for one in state["extra_state"].get(CONVERTED_NAMES, ())]
         if classes is not None or _same_sizes(head, model):
             weights.update(head)
-    there = [weights[one].size(axis) for one, axis in axes.items() if one in weights]
-    if classes is None or not there:
+    sizes = [weights[one].size(axis) for one, axis in axes.items() if one in weights]
+    if classes is None or not sizes:
         return ""
     path, is_named = checkpoint_path(trainer), trainer.cfg.checkpoint.restore_file != "checkpoint_last.pt"
     if not (reset_optimizer or (is_named and not state.get("last_optimizer_state"))):
         _check_resumed(path, names, classes)
         return ""
-    found = head_to_start_from(path, names, there[0], classes, bool(getattr(task.cfg, "keep_head", False)))
-    if found.rows is not None:
-        weights.update(in_order(weights, axes, found.rows))
-        return found.message
-    own = model.state_dict()
-    for one in [one for one in own if one in axes or one.startswith(f"{HEADS}{name}.")]:
-        weights[one] = own[one].detach().cpu().clone()
-    return found.message
+    start = head_to_start_from(path, names, sizes[0], classes, bool(getattr(task.cfg, "keep_head", False)))
+    if start.rows is not None:
+        weights.update(in_order(weights, axes, start.rows))
+        return start.message
+    fresh = model.state_dict()
+    for one in [one for one in fresh if one in axes or one.startswith(f"{HEADS}{name}.")]:
+        weights[one] = fresh[one].detach().cpu().clone()
+    return start.message
 
 
 def tell_of_head(trainer: Trainer, told: str | None) -> None:
@@ -86,8 +86,8 @@ def tell_of_head(trainer: Trainer, told: str | None) -> None:
 
 
 def _same_sizes(head: dict[str, Tensor], model: nn.Module) -> bool:
-    own = model.state_dict()
-    return all(name in own and own[name].shape == one.shape for name, one in head.items())
+    expected = model.state_dict()
+    return all(name in expected and expected[name].shape == one.shape for name, one in head.items())
 
 
 def _check_resumed(path: str, names: list[str], classes: list[str]) -> None:
@@ -124,11 +124,11 @@ def number_as_before(state: dict[str, Any], trainer: Trainer) -> None:
     keep = getattr(trainer.cfg.model, "encoder_layers_to_keep", None)
     if not keep:
         return
-    there, numbers = options_of(state.get("cfg"))["model"], sorted(map(int, keep.split(",")))
-    if there.get("encoder_layers_to_keep") or there.get("encoder_layers") != len(numbers):
+    saved, numbers = options_of(state.get("cfg"))["model"], sorted(map(int, keep.split(",")))
+    if saved.get("encoder_layers_to_keep") or saved.get("encoder_layers") != len(numbers):
         return
     state["cfg"].model.encoder_layers_to_keep = keep
     state["model"] = {
-        re.sub(r"(?<=\.layers\.)\d+", lambda found: str(numbers[int(found.group())]), name): weight
+        re.sub(r"(?<=\.layers\.)\d+", lambda match: str(numbers[int(match.group())]), name): weight
         for name, weight in state["model"].items()
     }

@@ -43,9 +43,9 @@ def handle_together(optimizer: Any) -> None:
 
 def _gradients(weights: Sequence[nn.Parameter]) -> list[Tensor] | None:
     """The gradients, if torch's operations on lists treat them as fairseq does: fp32 and on one device."""
-    found = [gradient for p in weights if (gradient := p.grad) is not None]
-    kinds = {(gradient.device, gradient.dtype) for gradient in found}
-    return found if len(kinds) == 1 and found[0].dtype == torch.float32 else None
+    gradients = [gradient for p in weights if (gradient := p.grad) is not None]
+    kinds = {(gradient.device, gradient.dtype) for gradient in gradients}
+    return gradients if len(kinds) == 1 and gradients[0].dtype == torch.float32 else None
 
 
 @torch.no_grad()
@@ -81,16 +81,16 @@ def pieces(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [part.view_as(one) for part, one in zip(torch.split(flat, [one.numel() for one in like]), like)]
 
 
-def _pairs(optimizer: Any, of: Callable[[Tensor], Tensor | None]) -> list[tuple[Tensor, Tensor]] | None:
-    """Each half-precision weight and ``of`` its fp32 copy; ``None`` if there is something unusual."""
+def _pairs(optimizer: Any, part_of: Callable[[Tensor], Tensor | None]) -> list[tuple[Tensor, Tensor]] | None:
+    """Each half-precision weight and ``part_of`` its fp32 copy; ``None`` if there is something unusual."""
     weights, masters = optimizer.fp16_params, optimizer.fp32_params
     if optimizer.has_flat_params:
         if not isinstance(masters, dict) or len(masters) != 1:
             return None  # --pipeline-model-parallel
-        (flat,) = (of(master) for master in masters.values())
+        (flat,) = (part_of(master) for master in masters.values())
         parts: list[Any] = [] if flat is None else pieces(flat, weights)
     else:
-        parts = [of(master) for master in masters]
+        parts = [part_of(master) for master in masters]
     is_usual = len(parts) == len(weights) and all(part is not None for part in parts)
     is_usual = is_usual and all(weight.requires_grad for weight in weights)
     return list(zip(weights, parts)) if is_usual else None
@@ -104,11 +104,11 @@ def _copy_gradients(optimizer: Any, original: Callable[[], None]) -> None:
         original()
         return
     without = [target for weight, target in pairs if weight.grad is None]
-    there = [(target, weight.grad) for weight, target in pairs if weight.grad is not None]
+    present = [(target, weight.grad) for weight, target in pairs if weight.grad is not None]
     if without:
         torch._foreach_zero_(without)
-    if there:
-        torch._foreach_copy_([target for target, _ in there], [gradient for _, gradient in there])
+    if present:
+        torch._foreach_copy_([target for target, _ in present], [gradient for _, gradient in present])
     optimizer._needs_sync = False
 
 

@@ -16,7 +16,7 @@ _COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_s
 
 
 def state_of(trainer: Any) -> dict[str, Any]:
-    """For a checkpoint's ``extra_state``."""
+    """Returns what a checkpoint's ``extra_state`` has to contain."""
     state: dict[str, Any] = {_LOSS_SCALE: loss_scale_state(trainer.optimizer)}
     if hasattr(trainer, "_amp_retries"):  # which fairseq counts across updates
         state[_RETRIES] = trainer._amp_retries
@@ -37,7 +37,7 @@ def go_on(trainer: Any, extra: dict[str, Any] | None, reset_optimizer: bool) -> 
 
 
 def loss_scale_state(optimizer: Any) -> dict[str, float]:
-    """What has to be in a checkpoint, so that a resumed run scales its losses as an uninterrupted one.
+    """Returns what a checkpoint needs so that a resumed run scales its losses as an uninterrupted one.
 
     fairseq/optim/fp16_optimizer.py, line 214, keeps the scale, but not when it last changed, on which the
     next change depends. With ``--amp``, fairseq keeps nothing. Empty if losses are not scaled.
@@ -50,9 +50,9 @@ def loss_scale_state(optimizer: Any) -> dict[str, float]:
 
 def load_loss_scale(optimizer: Any, state: Any) -> None:
     """Continues with a state of :func:`loss_scale_state`, unless it is of another precision."""
-    own = loss_scale_state(optimizer)
+    current = loss_scale_state(optimizer)
     is_state = isinstance(state, dict) and all(isinstance(value, (int, float)) for value in state.values())
-    if not own or not is_state or state.keys() != own.keys():
+    if not current or not is_state or state.keys() != current.keys():
         return
     if isinstance(optimizer, AMPOptimizer):
         optimizer.scaler.load_state_dict(state)
@@ -66,8 +66,8 @@ def master_weights(optimizer: Any) -> list[Tensor]:
     fairseq's checkpoints have the rounded ones only (fp16_optimizer.py, line 214), so each restart would lose
     all progress that is smaller than a step of half precision.
     """
-    found = optimizer.fp32_params if isinstance(optimizer, FP16Optimizer) else []
-    return list(found.values() if isinstance(found, dict) else found)
+    masters = optimizer.fp32_params if isinstance(optimizer, FP16Optimizer) else []
+    return list(masters.values() if isinstance(masters, dict) else masters)
 
 
 @torch.no_grad()

@@ -69,7 +69,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
             in the epoch is converted. A change that the user agreed to is recorded.
         data: of this run, from :func:`fairseq_adv.training.data_digest.digests_of`.
     """
-    saving, there = trainer.cfg.checkpoint, state.get("cfg")
+    saving, saved = trainer.cfg.checkpoint, state.get("cfg")
     asked = (saving.reset_optimizer, saving.reset_lr_scheduler, saving.reset_meters, saving.reset_dataloader)
     if any(asked) or not _is_of_a_training(state, trainer):
         return
@@ -77,7 +77,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
     updates, position = _updates(state), extra.get("train_iterator", {})
     seconds, runs = extra.get("previous_training_time", 0), extra.get(PATIENCE, {}).get("num_runs", 0)
     is_over = bool(which_limit(trainer.cfg, updates, position.get("epoch", 1) - 1, seconds, runs))
-    changes, path = compare(there, trainer.cfg, is_over), checkpoint_path(trainer)
+    changes, path = compare(saved, trainer.cfg, is_over), checkpoint_path(trainer)
     is_named = saving.restore_file != "checkpoint_last.pt" or path == saving.continue_once
     of_data = _data_changes(extra.get(DATA), data, trainer)
     refused = changes.refused + of_data
@@ -106,7 +106,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
                 f"{path} with an empty --save-dir to start from its weights"
             )
         extra[_ENDED] = updates
-    _convert_position(position, there, trainer.cfg)
+    _convert_position(position, saved, trainer.cfg)
     if of_data:
         position["version"] = 1  # past the end of fewer rows is the end
     if changes.told:
@@ -115,7 +115,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
         logger.warning(f"{path}: resumes after update {updates} with {'; '.join(refused)}")
         extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": refused}]
         extra[JUST_NOW] = refused
-        _rename_optimizer(state.get("optimizer_history"), there, trainer.cfg)
+        _rename_optimizer(state.get("optimizer_history"), saved, trainer.cfg)
         _forget_scores(state, refused, saving.maximize_best_checkpoint_metric)
 
 
@@ -128,8 +128,8 @@ def _data_changes(before: Any, now: Mapping[str, Any], trainer: Trainer) -> list
 def follow_precision(state: dict[str, Any], trainer: Trainer, option: PrecisionOption) -> None:
     """With ``--precision auto``, the run goes on in the checkpoint's precision."""
     if option.is_open and _is_of_a_training(state, trainer):
-        there = options_of(state["cfg"])["common"]
-        precision = next((name for name in ("amp", "bf16") if there.get(name)), "fp32")
+        saved = options_of(state["cfg"])["common"]
+        precision = next((name for name in ("amp", "bf16") if saved.get(name)), "fp32")
         option.follow(precision, checkpoint_path(trainer), trainer.cfg.common)
 
 
@@ -157,10 +157,10 @@ def _options(refused: list[str]) -> set[str]:
     return {line.partition(":")[0] for line in refused}
 
 
-def _rename_optimizer(history: Any, there: Any, here: Any) -> None:
+def _rename_optimizer(history: Any, saved: Any, current: Any) -> None:
     """``--amp`` wraps an optimizer, whose state stays the same; fairseq refuses another class's."""
-    plain, wrapped = OPTIMIZER_REGISTRY[here.optimizer._name].__name__, AMPOptimizer.__name__
-    before, now = (wrapped if options_of(cfg)["common"].get("amp") else plain for cfg in (there, here))
+    alone, wrapped = OPTIMIZER_REGISTRY[current.optimizer._name].__name__, AMPOptimizer.__name__
+    before, now = (wrapped if options_of(cfg)["common"].get("amp") else alone for cfg in (saved, current))
     if history and history[-1].get("optimizer_name") == before:
         history[-1]["optimizer_name"] = now
 
@@ -187,7 +187,8 @@ def _updates(state: dict[str, Any]) -> int:
 
 
 def _is_of_a_training(state: dict[str, Any], trainer: Trainer) -> bool:
-    """Not so a file without the optimizer's state, which is a model to start from."""
+    """Whether the file is of a training: it has a configuration, and an optimizer's state or the run's own
+    name."""
     is_own = trainer.cfg.checkpoint.restore_file == "checkpoint_last.pt"
     return bool(state.get("cfg") and (is_own or state.get("last_optimizer_state")))
 
@@ -202,13 +203,13 @@ def checkpoint_path(trainer: Trainer) -> str:
     return own if os.path.isfile(own) else str(first)
 
 
-def _convert_position(position: dict[str, Any], there: Any, here: Any) -> None:
+def _convert_position(position: dict[str, Any], saved: Any, current: Any) -> None:
     """Keeps the number of examples seen; fairseq counts mini-batches per worker, and doesn't convert them.
 
     A position within an update is moved back to its first mini-batch: fairseq (fairseq/data/iterators.py,
     line 594) would take it for the end of the epoch, and begin the epoch again.
     """
-    done, old, new = position.get("iterations_in_epoch", 0), options_of(there), options_of(here)
+    done, old, new = position.get("iterations_in_epoch", 0), options_of(saved), options_of(current)
     for size in ("batch_size", "max_tokens"):
         before, now = _per_iteration(old, size), _per_iteration(new, size)
         if before == now or not done:

@@ -24,7 +24,7 @@ from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.meters import MetersDict
 from omegaconf import DictConfig
-from torch import nn
+from torch import Tensor, nn
 
 from fairseq_adv.criterions.method import Method, UpdateLog
 from fairseq_adv.criterions.method_options import PlainOptions
@@ -88,24 +88,24 @@ class Trainer(fairseq.trainer.Trainer):  # type: ignore[misc]
         kind: type[Trainer] = cls
         if isinstance(criterion, Method) and not issubclass(cls, AdversarialTrainer):
             kind = AdversarialTrainer if cls is Trainer else type(cls.__name__, (cls, AdversarialTrainer), {})
-        found: Trainer = super().__new__(kind)
-        return found
+        trainer: Trainer = super().__new__(kind)
+        return trainer
 
     def __init__(self, cfg: Any, task: Any, model: Any, criterion: Any, *rest: Any, **more: Any) -> None:
         super().__init__(cfg, task, model, criterion, *rest, **more)
         patch_loop()
         if self.is_data_parallel_master:
-            told = "--num-workers %d: processes that load data, for each worker. Cores here: %d"
-            logger.info(told, cfg.dataset.num_workers, own_cores())
+            text = "--num-workers %d: processes that load data, for each worker. Cores here: %d"
+            logger.info(text, cfg.dataset.num_workers, own_cores())
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
-        """With what ``--patience`` has counted."""
+        """Also saves what ``--patience`` has counted."""
         if self.cfg.checkpoint.patience > 0:
             extra_state = {**extra_state, **patience()}
         super().save_checkpoint(filename, extra_state)
 
     def remark(self, meters: MetersDict) -> str:
-        """What the last line of the log should tell about the run; "": nothing.
+        """Returns what the last line of the log should tell about the run; "": nothing.
 
         Args:
             meters: those of the last epoch.
@@ -185,6 +185,7 @@ class AdversarialTrainer(Trainer):
     def begin_epoch(self, epoch: int) -> None:
         self._options_of_updates = PlainOptions(self._cfg) if isinstance(self._cfg, DictConfig) else None
         super().begin_epoch(epoch)
+        self.method.begin_epoch(epoch, self.get_model())
 
     def _set_seed(self) -> None:
         """Without a GPU, ``torch.manual_seed`` notes for one to come who called it, which takes long."""
@@ -199,7 +200,7 @@ class AdversarialTrainer(Trainer):
             average_tied_weights_once(self._ema)
 
     def _build_optimizer(self) -> None:
-        """Once a checkpoint has been read."""
+        """fairseq builds it once a checkpoint has been read."""
         self.precision.decide(self)
         super()._build_optimizer()
         if self.method.cfg.layer_lr_decay < 1:
@@ -240,7 +241,7 @@ class AdversarialTrainer(Trainer):
         end_all(text, self, status=1)
 
     def state_dict(self) -> dict[str, Any]:
-        """Without fairseq's copies of weights for inference.
+        """Leaves out fairseq's copies of weights for inference.
 
         What a checkpoint holds in them depends on when the run last loaded one: the files of a restarted and
         an uninterrupted run differed.
@@ -267,7 +268,7 @@ class AdversarialTrainer(Trainer):
         self, filename: str, reset_optimizer: bool = False, reset_lr_scheduler: bool = False,
         optimizer_overrides: dict[str, Any] | None = None, reset_meters: bool = False,
     ) -> Any:  # fmt: skip
-        """As fairseq's, with :meth:`_read` between reading the file and loading the model.
+        """Calls :meth:`_read` between fairseq's reading of the file and its loading of the model.
 
         Raises:
             DataError: see :meth:`_read`.
@@ -365,6 +366,7 @@ class AdversarialTrainer(Trainer):
         """
 
         def update() -> UpdateLog:
+            self._pass_average(self.method.uses_average)
             with self._with_options(self._options_of_updates):
                 log: UpdateLog = super(AdversarialTrainer, self).train_step(samples, raise_oom)
             if log is not None and not math.isfinite(log.get("loss", 0.0)):
@@ -372,6 +374,32 @@ class AdversarialTrainer(Trainer):
             return log
 
         return self.method.replay_group(self, samples, update)
+
+    def valid_step(self, sample: Any, raise_oom: bool = False) -> Any:
+        self._pass_average(False)
+        return super().valid_step(sample, raise_oom)
+
+    def _pass_average(self, passes: bool) -> None:
+        """Whether fairseq passes the average of the weights to the task's steps.
+
+        It would do so in both, but the task's step of validation doesn't accept it.
+        """
+        if self.method.uses_average:
+            self.task.uses_ema = passes
+
+    def clip_grad_norm(self, clip_norm: float) -> Any:
+        """The last that fairseq's update calls before the optimizer's step."""
+        norm = super().clip_grad_norm(clip_norm)
+        self.method.before_step(self)
+        return norm
+
+    def _reduce_and_log_stats(
+        self, logging_outputs: Any, sample_size: Any, grad_norm: Tensor | None = None
+    ) -> Any:
+        """The first that it calls after the step, if there was no overflow."""
+        if grad_norm is not None:  # not in validation
+            self.method.after_step(self)
+        return super()._reduce_and_log_stats(logging_outputs, sample_size, grad_norm)
 
     def remark(self, meters: MetersDict) -> str:
         return self.method.remark(self, meters)

@@ -194,7 +194,7 @@ def test_a_task_with_its_own_training_step_is_refused_and_its_begin_epoch_runs(
     seen: list[int] = []
     monkeypatch.setattr(SentencePredictionTask, "begin_epoch", lambda self, epoch, model: seen.append(epoch))
     run = build(train_args(data, None))
-    run.task.begin_epoch(3, run.model)
+    run.trainer.begin_epoch(3)
     assert seen == [3]
     monkeypatch.setattr(SentencePredictionTask, "train_step", lambda *a, **k: None, raising=False)
     with pytest.raises(ValueError, match="its own training step, which --criterion freelb would replace"):

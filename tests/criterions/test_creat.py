@@ -76,4 +76,4 @@ def test_an_encoder_without_such_a_state_is_refused_before_training(folders: dic
     run = run_of(folders, "classes", "creat")
     run.criterion.objective.check_model = lambda model: None
     with pytest.raises(ValueError, match=message):
-        run.task.begin_epoch(1, OtherEncoder())
+        run.criterion.begin_epoch(1, OtherEncoder())

@@ -106,7 +106,7 @@ def test_a_loss_below_0_is_flooded_only_with_a_level(data: Path, level: str, is_
     flood, signs = run.criterion.flood, []
     flood.add({"loss": torch.tensor(-2.0), "sample_size": 4}, False)
     run.trainer.optimizer.multiply_grads = signs.append
-    flood.optimizer_step(lambda *_, **__: None, run.trainer.optimizer, run.model, 0)
+    flood.before_step(run.trainer.optimizer, run.model)
     assert signs == [-1.0] * is_flooded
 
 

@@ -53,7 +53,7 @@ def update(run: SimpleNamespace, sample: dict[str, Any], number: int) -> torch.T
     """The gradient of an update; the table is that of the next one."""
     one_step(run, sample, number)
     gradient = flat_gradient(run.model)
-    run.task.optimizer_step(run.trainer.optimizer, model=run.trainer.model, update_num=number)
+    run.criterion.after_step(run.trainer)
     return gradient
 
 
@@ -156,7 +156,7 @@ def test_the_table_does_not_move_by_a_dummy_batch_or_in_plain_updates(data: Path
     run = tavat(data, *options(), "--adv-start-update", "1")
     before = table_of(run)
     one_step(run, batch(run, ROWS), update=1, ignore_grad=True)
-    run.task.optimizer_step(run.trainer.optimizer, model=run.trainer.model, update_num=1)
+    run.criterion.after_step(run.trainer)
     assert torch.equal(table_of(run), before)
     run.trainer.train_step([batch(run, ROWS)])
     assert torch.equal(table_of(run), before)
