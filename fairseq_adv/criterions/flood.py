@@ -92,8 +92,12 @@ class Flood:
 
         Args:
             update: the number of the update, counted from 1.
+
+        Raises:
+            DataError: the trainer is a subclass that leaves :meth:`before_step` out.
         """
-        assert self._totals is not None, "a trainer's clip_grad_norm doesn't call super's"
+        if self._totals is None:
+            raise DataError("flooding: the clip_grad_norm of your trainer has to call that of its base class")
         (loss, size, flooded, batches), self._totals = self._totals, None
         metrics.log_scalar("flooded", flooded / max(batches, 1.0), max(batches, 1.0), round=3)
         metrics.log_scalar("flood_level", self.level.value, weight=0)
