@@ -91,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add("--rows", type=count, default=16, help="rows in a batch")
     add("--tokens", type=count, default=128, help="tokens in a row")
     add("--padded", action="store_true", help="rows of different lengths")
+    add("--no-attention-dropout", action="store_true", help="then attention is one operation, as on a GPU")
     add("--steps", type=count, default=3, help="K of the FreeLB paper's methods")
     add("--rounds", type=count, default=9, help="turns of each side, after two that don't count")
     add("--against", type=Path, metavar="CHECKOUT", help="compare with this checkout of the project")
@@ -105,6 +106,7 @@ class Side:
 
     def __init__(self, name: str, options: argparse.Namespace, folder: Path) -> None:
         words = f"{TASKS[options.task]} {SIDES[options.task][name]}".format(**vars(options))
+        words += " --attention-dropout 0" * options.no_attention_dropout
         half = options.precision
         self.trainer = build_trainer(
             str(folder), [*words.split(), *encoder_words(options)], folder / "unused", options.rows,
