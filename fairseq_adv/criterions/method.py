@@ -179,21 +179,26 @@ class Method(FairseqCriterion):
         log.update(self.objective.logging_output(predictions, sample, gather=True))
         return loss, log["sample_size"], log
 
-    def train_step(
-        self, sample: Sample, model: nn.Module, criterion: FairseqCriterion, optimizer: Any, update_num: int,
-        ignore_grad: bool = False, ema_model: nn.Module | None = None,
-    ) -> StepOutput:  # fmt: skip
-        """Replaces ``FairseqTask.train_step``, with the same arguments and result.
+    def train(self, mode: bool = True) -> Method:
+        """Changes the mode, as each update begins by doing.
 
         Raises:
-            DataError: the trainer is not ours.
+            DataError: the trainer is not ours. In an update, fairseq would save a crash.pt first.
         """
-        if not self._has_begun:
+        if mode and not self._has_begun:
             raise DataError(
                 f"--criterion {self.cfg._name} in fairseq's own trainer: import fairseq_adv.plugin in the "
                 "__init__.py of your --user-dir, or in your program, before fairseq.trainer.Trainer is "
                 "imported or made a subclass of"
             )
+        super().train(mode)
+        return self
+
+    def train_step(
+        self, sample: Sample, model: nn.Module, criterion: FairseqCriterion, optimizer: Any, update_num: int,
+        ignore_grad: bool = False, ema_model: nn.Module | None = None,
+    ) -> StepOutput:  # fmt: skip
+        """Replaces ``FairseqTask.train_step``, with the same arguments and result."""
         parts, average = self._parts_of(model), None if ema_model is None else self._parts_of(ema_model)
         model.train()
         if parts.notes_updates:

@@ -149,6 +149,7 @@ class AdversarialTrainer(Trainer):
         self._data = digests_of(task, cfg.dataset)
         self._head_told = ""
         self.changes: list[Any] = []
+        self._has_overflown = False  # in the present update
         self.precision = PrecisionOption(criterion.cfg.precision)
         self.precision.begin(cfg.common)
         # fairseq trains these copies, although they get no gradient: in RoBERTa-large 302M parameters in
@@ -389,15 +390,17 @@ class AdversarialTrainer(Trainer):
 
     def clip_grad_norm(self, clip_norm: float) -> Any:
         """The last that fairseq's update calls before the optimizer's step."""
+        self._has_overflown = True
         norm = super().clip_grad_norm(clip_norm)
+        self._has_overflown = False
         self.method.before_step(self)
         return norm
 
     def _reduce_and_log_stats(
         self, logging_outputs: Any, sample_size: Any, grad_norm: Tensor | None = None
     ) -> Any:
-        """The first that it calls after the step, if there was no overflow."""
-        if grad_norm is not None:  # not in validation
+        """The first that it calls after the step; with slowmo, also after an overflow."""
+        if grad_norm is not None and not self._has_overflown:  # not in validation
             self.method.after_step(self)
         return super()._reduce_and_log_stats(logging_outputs, sample_size, grad_norm)
 

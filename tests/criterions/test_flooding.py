@@ -214,6 +214,27 @@ def test_freeat_in_groups_measures_once_a_group(data: Path) -> None:
     assert metrics.get_meter("train", "flooded").count == 3
 
 
+def test_after_an_overflow_nothing_is_measured(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With slowmo, fairseq logs such an update too. A trainer that leaves out our call is another matter."""
+    run = build(train_args(data, None, "standard", *flood(HIGH)))
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    log = [run.criterion.update_logs[-1]]
+    with monkeypatch.context() as patch:
+        patch.setattr(run.trainer.optimizer, "clip_grad_norm", raise_overflow)
+        with pytest.raises(OverflowError):
+            run.trainer.clip_grad_norm(0.0)
+    run.trainer._reduce_and_log_stats(log, 3, torch.tensor(0.0))
+    assert metrics.get_meter("train", "flooded").count == 1
+    monkeypatch.setattr(run.trainer, "clip_grad_norm", lambda norm: torch.tensor(1.0))
+    run.trainer._has_overflown = False
+    with pytest.raises(ValueError, match="clip_grad_norm of your trainer"):
+        run.trainer.train_step([batch(run, [0, 1, 2])])
+
+
+def raise_overflow(*_: object, **options: object) -> None:
+    raise OverflowError
+
+
 @pytest.mark.parametrize("method", [*BASES])
 def test_without_the_option_nothing_is_bound_or_logged(data: Path, method: str) -> None:
     run = build(train_args(data, None, method, *BASES[method]))
