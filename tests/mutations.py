@@ -269,6 +269,9 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "-sum(share * math.log(share / whole)", "-sum(share * math.log2(share / whole)",
      "tests/integration/test_divergence.py::test_the_best_constant[tags]",
      "the loss of the best constant prediction is in bits, and compared as nats"),
+    ("fairseq_adv/training/trainer.py", "            log.update(hosted)", "            pass",
+     "tests/gpu/test_updates.py::test_methods[standard]",
+     "the host waits for the optimizer's step before it reads the log"),
     # averages and checkpoints
     ("fairseq_adv/training/average.py",
      "pairs.setdefault(average[name].data_ptr(), (average[name], weight))",

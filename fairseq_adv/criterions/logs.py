@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -72,20 +72,34 @@ def on_host(logs: Sequence[Log]) -> list[Log]:
     fairseq reads every meter after every update, and each read would wait for the GPU. All numbers are copied
     in one transfer, in fp64, in which counts and fp32 losses are exact.
     """
+    return start_copy(logs, non_blocking=False)()
+
+
+def start_copy(logs: Sequence[Log], non_blocking: bool = True) -> Callable[[], list[Log]]:
+    """Starts the transfer of :func:`on_host`.
+
+    Returns:
+        its result; not to be called before the host has waited for the GPU.
+    """
     tensors = [(log, name) for log in logs for name, value in log.items() if isinstance(value, Tensor)]
     if not tensors:
-        return list(logs)
-    flat = torch.cat([log[name].detach().reshape(-1).double() for log, name in tensors]).cpu().numpy()
+        return lambda: list(logs)
+    flat = torch.cat([log[name].detach().reshape(-1).double() for log, name in tensors])
+    copy = flat.to("cpu", non_blocking=non_blocking)
     ends = list(accumulate(log[name].numel() for log, name in tensors))
-    parts = iter(np.split(flat, ends[:-1]))
 
-    def hosted(value: Any) -> Any:
-        if not isinstance(value, Tensor):
-            return value
-        part = next(parts)
-        return part.reshape(value.shape) if value.dim() else float(part[0])
+    def read() -> list[Log]:
+        parts = iter(np.split(copy.numpy(), ends[:-1]))
 
-    return [{name: hosted(value) for name, value in log.items()} for log in logs]
+        def hosted(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            part = next(parts)
+            return part.reshape(value.shape) if value.dim() else float(part[0])
+
+        return [{name: hosted(value) for name, value in log.items()} for log in logs]
+
+    return read
 
 
 def reduce_logs(logs: Sequence[Log], declared: Sequence[Logged]) -> None:

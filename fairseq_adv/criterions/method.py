@@ -216,7 +216,7 @@ class Method(FairseqCriterion):
         if update_num != self._update:
             self._update, self.update_logs = update_num, []
         self.update_logs.append(log)
-        self._last_log = log
+        self._last_log = dict(log)  # the trainer puts the host's numbers in the other
         return log["loss"], log["sample_size"], log
 
     def passes(

@@ -31,7 +31,7 @@ def use_lean_layers(model: nn.Module) -> None:
     """
     for layer in model.modules():
         if isinstance(layer, TransformerEncoderLayerBase) and _is_usual(layer):
-            layer.forward = partial(_forward, layer, list(layer.modules())[1:])
+            layer.forward = partial(_forward, layer, _hooks(list(layer.modules())[1:]))
 
 
 def _is_usual(layer: Any) -> bool:
@@ -55,17 +55,22 @@ def _is_usual(layer: Any) -> bool:
     )
 
 
-def _has_hooks(module: nn.Module) -> bool:
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-    )
+def _hooks(modules: Sequence[nn.Module]) -> list[dict[int, Any]]:
+    """Where the modules keep their hooks; all are empty if there is none."""
+    return [
+        hooks
+        for module in modules
+        for hooks in (
+            module._forward_hooks,
+            module._forward_pre_hooks,
+            module._backward_hooks,
+            module._backward_pre_hooks,
+        )
+    ]
 
 
 def _forward(
-    layer: Any, within: Sequence[nn.Module], x: Tensor, encoder_padding_mask: Tensor | None,
+    layer: Any, hooks: Sequence[dict[int, Any]], x: Tensor, encoder_padding_mask: Tensor | None,
     attn_mask: Tensor | None = None,
 ) -> Any:  # fmt: skip
     """The layer's forward, with the same arguments; ``x`` is (tokens, rows, dim)."""
@@ -73,7 +78,7 @@ def _forward(
     attention = modules["self_attn"]
     # objectives/first_token.py replaces two methods: the layer then computes the first token only.
     first = "residual_connection" in vars(layer)
-    is_unusual = first is not ("forward" in vars(attention)) or any(map(_has_hooks, within))
+    is_unusual = first is not ("forward" in vars(attention)) or any(hooks)
     if not layer.training or attn_mask is not None or is_unusual:
         return TransformerEncoderLayerBase.forward(layer, x, encoder_padding_mask, attn_mask)
     if not layer.ever_training:

@@ -47,7 +47,7 @@ def added_together(weights: Sequence[nn.Parameter]) -> Iterator[None]:
         for weight, _ in earlier:
             weight.grad = None
         yield
-        pairs = [(gradient, weight.grad) for weight, gradient in earlier if weight.grad is not None]
+        pairs = [(gradient, new) for weight, gradient in earlier if (new := weight.grad) is not None]
         if pairs:
             torch._foreach_add_([gradient for gradient, _ in pairs], [new for _, new in pairs])
     finally:

@@ -26,6 +26,7 @@ from fairseq.logging.meters import MetersDict
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from fairseq_adv.criterions.logs import start_copy
 from fairseq_adv.criterions.method import Method, UpdateLog
 from fairseq_adv.criterions.method_options import PlainOptions
 from fairseq_adv.data.errors import DataError
@@ -389,9 +390,17 @@ class AdversarialTrainer(Trainer):
             self.task.uses_ema = passes
 
     def clip_grad_norm(self, clip_norm: float) -> Any:
-        """The last that fairseq's update calls before the optimizer's step."""
+        """The last that fairseq's update calls before the optimizer's step.
+
+        The host has to wait for the norm; the update's logs come with it, so that reading them doesn't wait
+        for the optimizer's step too.
+        """
         self._has_overflown = True
-        norm = super().clip_grad_norm(clip_norm)
+        logs = self.method.update_logs
+        read = start_copy(logs)
+        norm = super().clip_grad_norm(clip_norm).cpu()
+        for log, hosted in zip(logs, read()):
+            log.update(hosted)
         self._has_overflown = False
         self.method.before_step(self)
         return norm

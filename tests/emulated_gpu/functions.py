@@ -60,7 +60,8 @@ class Functions(TorchFunctionMode):
         """Its copy on a side that it is not on."""
         if not lazily:
             self.record.wait(f"{'host to GPU' if gpu else 'GPU to host'}: {name}")
-        return copied(tensor, gpu, dtype or tensor.dtype)
+        copy = copied(tensor, gpu, dtype or tensor.dtype)
+        return self.record.copied_lazily(copy) if lazily and not gpu else copy
 
     def to(self, func: Any, tensor: Tensor, *rest: Any, **named: Any) -> Any:
         if func.__name__ == "type_as" or (rest and isinstance(rest[0], Tensor)):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import torch
+from torch import Tensor
 
 CHECKOUT = f"{Path(__file__).resolve().parents[2]}/"
 # Frames of these are not the place of a wait: this package, torch, and generated code.
@@ -61,10 +65,20 @@ class Record:
     def __init__(self) -> None:
         self.watching: list[Seen] = []
         self.sync_debug_mode = "default"
+        self.on_their_way: list[tuple[Tensor, Tensor]] = []
+
+    def copied_lazily(self, values: Tensor) -> Tensor:
+        """A copy on the host that isn't there before the host waits; until then it is NaN, or 0."""
+        copy = torch.full_like(values, math.nan if values.is_floating_point() else 0)
+        self.on_their_way.append((copy, values))
+        return copy
 
     def wait(self, kind: str) -> None:
         if self.sync_debug_mode == "warn":
             warnings.warn(f"called a synchronizing CUDA operation: {kind}", stacklevel=2)
+        while self.on_their_way:
+            copy, values = self.on_their_way.pop()
+            copy.copy_(values)
         if self.watching:
             wait = Wait(kind, place())
             for seen in self.watching:

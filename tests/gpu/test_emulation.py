@@ -164,6 +164,15 @@ def test_what_makes_the_host_wait(gpu: Emulation, name: str) -> None:
     assert all(wait.where.startswith(HERE) for wait in seen.waits)
 
 
+def test_a_lazy_copy_is_there_after_a_wait(gpu: Emulation) -> None:
+    a = torch.ones(3, device="cuda")
+    copy = a.to("cpu", non_blocking=True)
+    a.zero_()
+    assert copy.isnan().all()
+    torch.cuda.synchronize()
+    assert copy.eq(1).all()
+
+
 def test_copies_lie_where_they_were_made(gpu: Emulation) -> None:
     a = torch.ones(3, 2, device="cuda", requires_grad=True)
     there = [
