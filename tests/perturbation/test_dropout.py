@@ -99,6 +99,20 @@ def test_kept_masks_are_those_that_would_be_drawn(dtype: torch.dtype) -> None:
     assert not torch.equal(kept[0], kept[4])
 
 
+def test_after_another_draw_a_kept_mask_is_not_used() -> None:
+    layer = nn.Dropout(0.5)
+    torch.manual_seed(2)
+    replay = DropoutReplay(torch.device("cpu"), layers=[layer])
+    with replay:
+        layer(ONES)
+    with replay:
+        torch.rand(())
+        again = layer(ONES)
+    torch.manual_seed(2)
+    torch.rand(())
+    assert torch.equal(again, dropout(ONES, 0.5))
+
+
 def test_a_kept_mask_is_drawn_once_and_the_layers_are_left_as_they_were() -> None:
     net = Net()
     with Draws() as draws, torch.no_grad():
