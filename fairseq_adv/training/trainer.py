@@ -398,6 +398,7 @@ class AdversarialTrainer(Trainer):
         self._has_overflown = True
         logs = self.method.update_logs
         read = start_copy(logs)
+        # A norm that is on the host was moved there, after the logs and in the same stream.
         norm = super().clip_grad_norm(clip_norm).cpu()
         for log, hosted in zip(logs, read()):
             log.update(hosted)
