@@ -110,7 +110,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "        if self._states:\n",
      "tests/criterions/test_yopo.py::test_shallow_passes_draw_none_of_the_full_passes_numbers",
      "the shallow passes change the dropout masks of the next full pass"),
-    ("fairseq_adv/perturbation/dropout.py", "self.p == p and self.before == state", "self.p == p",
+    ("fairseq_adv/perturbation/dropout.py", "self.p == p and torch.equal(self.before, state)", "self.p == p",
      "tests/perturbation/test_dropout.py::test_after_another_draw_a_kept_mask_is_not_used",
      "a pass that draws something else first repeats the masks of the first pass"),
     ("fairseq_adv/criterions/token_table.py", "self._records = []  # an", "pass  # an",

@@ -90,7 +90,7 @@ class DropoutReplay:
 
     def _mask(self, x: Tensor, p: float) -> Tensor:
         """0 or 1 / (1 - p) in each entry: the next kept mask if it is the one that would be drawn now."""
-        state, nth = _state(), self._used
+        state, nth = torch.get_rng_state(), self._used
         self._used += 1
         if nth < len(self._masks) and self._masks[nth].is_drawn(x, p, state):
             torch.set_rng_state(self._masks[nth].after)
@@ -122,21 +122,16 @@ def layers_with_masks(
     return [module for module in modules if type(module) in kinds and "forward" not in vars(module)]
 
 
-def _state() -> bytes:
-    """That of the CPU's generator; comparing bytes takes less time than tensors."""
-    return torch.get_rng_state().numpy().tobytes()
-
-
 class _Mask(NamedTuple):
     """A mask, and the generator's state before and after it was drawn."""
 
     noise: Tensor
     p: float
-    before: bytes
+    before: Tensor
     after: Tensor
 
-    def is_drawn(self, x: Tensor, p: float, state: bytes) -> bool:
+    def is_drawn(self, x: Tensor, p: float, state: Tensor) -> bool:
         """Whether dropout of ``x`` would draw this mask from a generator in this state."""
         noise = self.noise
         alike = noise.dtype == x.dtype and noise.shape == x.shape and noise.stride() == x.stride()
-        return alike and self.p == p and self.before == state
+        return alike and self.p == p and torch.equal(self.before, state)
