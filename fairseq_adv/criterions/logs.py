@@ -81,23 +81,23 @@ def start_copy(logs: Sequence[Log], non_blocking: bool = True) -> Callable[[], l
     Returns:
         its result; not to be called before the host has waited for the GPU.
     """
-    tensors = [(log, name) for log in logs for name, value in log.items() if isinstance(value, Tensor)]
+    tensors = [
+        (nth, name, value)
+        for nth, log in enumerate(logs)
+        for name, value in log.items()
+        if isinstance(value, Tensor)
+    ]
     if not tensors:
         return lambda: list(logs)
-    flat = torch.cat([log[name].detach().reshape(-1).double() for log, name in tensors])
+    flat = torch.cat([value.detach().reshape(-1).double() for *_, value in tensors])
     copy = flat.to("cpu", non_blocking=non_blocking)
-    ends = list(accumulate(log[name].numel() for log, name in tensors))
+    ends = list(accumulate(value.numel() for *_, value in tensors))
 
     def read() -> list[Log]:
-        parts = iter(np.split(copy.numpy(), ends[:-1]))
-
-        def hosted(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            part = next(parts)
-            return part.reshape(value.shape) if value.dim() else float(part[0])
-
-        return [{name: hosted(value) for name, value in log.items()} for log in logs]
+        hosted = [dict(log) for log in logs]
+        for (nth, name, value), part in zip(tensors, np.split(copy.numpy(), ends[:-1])):
+            hosted[nth][name] = part.reshape(value.shape) if value.dim() else float(part[0])
+        return hosted
 
     return read
 

@@ -299,6 +299,14 @@ def test_before_its_first_update_it_logs_the_same_names(data: Path, method: str,
     assert list(logs[0]) == list(logs[1])
 
 
+def test_zeros_have_the_types_of_a_mini_batch_s_log(data: Path) -> None:
+    """Workers sum tensors and numbers apart, and the trainer puts the host's numbers in a log."""
+    run = built(data, "freelb")
+    run.trainer.train_step([batch(run, ROWS)])
+    zeros, (log,) = run.criterion.zeros(), run.criterion.update_logs
+    assert isinstance(zeros["loss"], torch.Tensor) and isinstance(log["loss"], float)
+
+
 # --- passes -------------------------------------------------------------------------------------
 
 
