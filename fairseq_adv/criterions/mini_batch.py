@@ -151,7 +151,7 @@ class MiniBatch:
 
     def replay(self, enabled: bool) -> DropoutReplay:
         """What repeats the dropout masks in the mini-batch's passes, if ``enabled``."""
-        return DropoutReplay(self.device, enabled, self.parts.dropout_layers)
+        return DropoutReplay([self.device], enabled, self.parts.dropout_layers)
 
     @contextmanager
     def autocast(self) -> Iterator[None]:

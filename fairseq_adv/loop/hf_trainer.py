@@ -49,6 +49,7 @@ class _Attached:
         self.sums: dict[str, Tensor] = {}
         self.calls = 0
         self.resumed: Any = None  # a checkpoint's folder; True: the last one
+        self.trial: Any = None  # of a hyperparameter search
         trainer.training_step, trainer.log = self.training_step, self.log
         if issubclass(method_class, SMART):  # its average is part of a checkpoint
             from transformers import TrainerCallback
@@ -67,7 +68,7 @@ class _Attached:
             # An update's loss is the mean over its mini-batches. The Trainer leaves the mean to the model, if
             # that accepts the number of items; BERT ignores it, and so the losses were added up (5.23).
             num_items_in_batch, share = None, trainer.current_gradient_accumulation_steps
-        with _losses_kept(trainer.accelerator, model) as kept:
+        with _losses_kept(trainer.accelerator, model, isinstance(method, Diverging)) as kept:
 
             def closure() -> Any:
                 self.their_step(model, dict(inputs), num_items_in_batch)
@@ -121,15 +122,16 @@ class _Attached:
             self.sums, self.calls = {}, 0
         self.their_log(logs, *rest, **options)
 
-    def train(self, resume_from_checkpoint: Any = None, *rest: Any, **options: Any) -> Any:
+    def train(self, resume_from_checkpoint: Any = None, trial: Any = None, *rest: Any, **options: Any) -> Any:
         """``Trainer.train``."""
-        self.resumed, self.method = resume_from_checkpoint, None
-        return self.their_train(resume_from_checkpoint, *rest, **options)
+        self.resumed, self.trial, self.method = resume_from_checkpoint, trial, None
+        return self.their_train(resume_from_checkpoint, trial, *rest, **options)
 
     def path(self, folder: Any = None) -> Path:
         """Where a checkpoint keeps the average of the weights."""
         if not isinstance(folder, (str, Path)):
-            folder = Path(self.trainer.args.output_dir, f"checkpoint-{self.trainer.state.global_step}")
+            runs = self.trainer._get_output_dir(self.trial)
+            folder = Path(runs, f"checkpoint-{self.trainer.state.global_step}")
         return Path(folder, "average.pt")
 
     def update_average(self, *event: Any, **parts: Any) -> None:
@@ -142,15 +144,17 @@ class _Attached:
 
 
 @contextmanager
-def _losses_kept(accelerator: Any, model: nn.Module) -> Iterator[SimpleNamespace]:
-    """In this context a training step computes no gradients: its loss and the model's output are kept."""
-    kept = SimpleNamespace(backward=accelerator.backward, options={}, output=None)
+def _losses_kept(accelerator: Any, model: nn.Module, with_output: bool) -> Iterator[SimpleNamespace]:
+    """In this context a training step computes no gradients: its loss is kept, and the model's output if that
+    is asked for. Afterwards neither is, so that the optimizer's step has their memory.
+    """
+    kept = SimpleNamespace(backward=accelerator.backward, options={}, loss=None, output=None)
 
     def keep_loss(loss: Tensor, **options: Any) -> None:
         kept.loss, kept.options = loss, options
 
     def keep_output(module: nn.Module, inputs: Any, output: Any) -> None:
-        kept.output = output
+        kept.output = output if with_output else None
 
     accelerator.backward = keep_loss
     try:
@@ -158,11 +162,20 @@ def _losses_kept(accelerator: Any, model: nn.Module) -> Iterator[SimpleNamespace
             yield kept
     finally:
         accelerator.backward = kept.backward
+        kept.loss = kept.output = None
 
 
 def _problem_type(trainer: Any) -> Any:
     model = trainer.accelerator.unwrap_model(trainer.model)
     return getattr(getattr(model, "config", None), "problem_type", None)
+
+
+def _predicts_the_next(model: Any) -> bool:
+    """Whether a token's logits are of the token after it."""
+    name, config = type(model).__name__, getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False) or name.endswith("WithLMHeadModel"):  # XLM's
+        return False
+    return name.endswith(("ForCausalLM", "LMHeadModel", "ForConditionalGeneration"))
 
 
 def _logits(trainer: Any, output: Any, inputs: dict[str, Any]) -> Tensor:
@@ -175,7 +188,7 @@ def _logits(trainer: Any, output: Any, inputs: dict[str, Any]) -> Tensor:
             "labels, or one number for each text; take FreeLB or PGD, or a loop of your own"
         )
     labels = inputs.get(trainer.label_names[0]) if trainer.label_names else None
-    if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) and labels is not None:
+    if _predicts_the_next(model) and labels is not None:
         logits, labels = logits[:, :-1], labels[:, 1:]
     if labels is not None and labels.dim() > 1 and labels.shape == logits.shape[:-1]:
         return logits[labels != -100]

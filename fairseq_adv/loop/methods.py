@@ -123,7 +123,8 @@ class LoopMethod(ABC):
             groups=examples, mask=mask, relative=self.relative, **self._ball(),
         )  # fmt: skip
         weights = list(self.model.parameters())  # a head may have been replaced
-        replay = DropoutReplay(weights[0].device, self.share_dropout, self._dropout)
+        devices = {weight.device for weight in weights}
+        replay = DropoutReplay(devices, self.share_dropout, self._dropout)
         run = partial(self._result_of, closure)
         passes = Passes(self.model, run, delta, backward=self.backward, weights=weights, replay=replay)
         with float32_embedding(self.model, self._embedding):
@@ -301,7 +302,7 @@ class R3F(Diverging):
         losses = self._predictions(passes)
         clean = passes.clean().forward()
         last = passes.last(after=clean)
-        between = self._between(clean, last.forward(), detach_targets=False) / len(clean)
+        between = self._between(clean, last.forward(), detach_targets=False) / max(len(clean), 1)
         loss = losses[0] + self.weight * between
         last.backward(loss)
         return loss, {"task_loss": losses[0].detach(), "divergence": between.detach()}
@@ -341,11 +342,12 @@ class ALUM(Diverging):
         move = vat_step(self.projection, self.step_size, self.epsilon, passes.delta.groups)
         ascent = algorithms.ascend_divergence(passes, clean.detach(), between, self.steps, move)
         last = passes.last(after=clean)
-        change = between(clean, last.forward()) / len(clean)
+        count = max(len(clean), 1)  # 0 of tokens of which none has a label
+        change = between(clean, last.forward()) / count
         change = torch.where(ascent.usable, change, torch.zeros_like(change))
         loss = losses[0] + self.alpha * change
         for weight, term in self._further_terms(passes, clean):
-            loss = loss + weight * term / len(clean)
+            loss = loss + weight * term / count
         last.backward(loss)
         return loss, {"task_loss": losses[0].detach(), "divergence": change.detach()}
 

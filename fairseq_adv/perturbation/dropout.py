@@ -24,15 +24,17 @@ class DropoutReplay:
     use separate generators.
 
     Args:
-        device: the device of the model. The CPU's generator is replayed too, since LayerDrop uses it.
+        devices: those of the model. The CPU's generator is replayed too, since LayerDrop uses it.
         enabled: false gives each pass its own masks.
         layers: dropout layers of a model on the CPU, each with ``p`` and ``forward(x)``, whose masks are kept
             for the later passes. Their backward pass needs the masks anyway, so that the peak of memory is
             that of one pass.
     """
 
-    def __init__(self, device: torch.device, enabled: bool = True, layers: Sequence[nn.Module] = ()) -> None:
-        self.device = device
+    def __init__(
+        self, devices: Iterable[torch.device], enabled: bool = True, layers: Sequence[nn.Module] = ()
+    ) -> None:
+        self.devices = [device for device in devices if device.type != "cpu"]
         self.enabled = enabled
         self.layers = layers if enabled else ()
         self._states: list[Tensor] | None = None
@@ -41,9 +43,7 @@ class DropoutReplay:
 
     def __enter__(self) -> DropoutReplay:
         if self._states is None or not self.enabled:
-            self._states = [torch.get_rng_state()]
-            if self.device.type == "cuda":
-                self._states.append(torch.cuda.get_rng_state(self.device))
+            self._states = self._states_now()
         else:
             self._restore(self._states)
         self._used = 0
@@ -70,14 +70,20 @@ class DropoutReplay:
         """
         if self._states is None:
             raise RuntimeError("there is no pass whose dropout masks could be repeated")
-        with torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
-            self._restore(self._states)
+        states = self._states_now()
+        self._restore(self._states)
+        try:
             yield
+        finally:
+            self._restore(states)
+
+    def _states_now(self) -> list[Tensor]:
+        return [torch.get_rng_state(), *(_module(one).get_rng_state(*_index(one)) for one in self.devices)]
 
     def _restore(self, states: list[Tensor]) -> None:
         torch.set_rng_state(states[0])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(states[1], self.device)
+        for device, state in zip(self.devices, states[1:]):
+            _module(device).set_rng_state(state, *_index(device))
 
     def _dropout(self, layer: nn.Module, x: Tensor, *rest: Any, **options: Any) -> Tensor:
         """The layer's forward pass, as torch computes it on a CPU, with a mask that may have been kept."""
@@ -98,6 +104,15 @@ class DropoutReplay:
         noise = torch.empty_like(x).bernoulli_(1 - p).div_(1 - p)
         self._masks[nth:] = [_Mask(noise, p, state, torch.get_rng_state())]
         return noise
+
+
+def _module(device: torch.device) -> Any:
+    """``torch.cuda``, ``torch.xpu``, ``torch.mps``."""
+    return torch.get_device_module(device)
+
+
+def _index(device: torch.device) -> tuple[torch.device, ...]:
+    return () if device.type == "mps" else (device,)  # which there is one of
 
 
 def layers_with_masks(

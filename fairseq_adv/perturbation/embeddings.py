@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fairseq_adv.perturbation import geometry
 from fairseq_adv.perturbation.geometry import Groups
@@ -302,6 +303,9 @@ class Perturbation:
         if mask is None:
             mask = tokens.ne(self.padding_idx)
             with_host_copy(mask, host_copy(tokens).ne(self.padding_idx))
+        more = tokens.size(-1) - mask.size(-1)  # Longformer and BigBird add padding, to fill a window
+        if more > 0 and bool(tokens[..., -more:].eq(self.padding_idx).all()):
+            mask = functional.pad(mask, (0, more))
         if mask.shape != tokens.shape:
             raise ValueError(f"a mask of {tuple(mask.shape)} for tokens of {tuple(tokens.shape)}")
         self.tokens, self.mask = tokens, mask

@@ -62,7 +62,7 @@ class Passes:
         self.delta = delta
         self.run_backward = backward
         self.weights = list(model.parameters()) if weights is None else weights
-        self.replay = DropoutReplay(self.weights[0].device) if replay is None else replay
+        self.replay = DropoutReplay([self.weights[0].device]) if replay is None else replay
         self.scale = scale
         self.losses: list[Tensor] = []
 

@@ -91,7 +91,7 @@ def test_inductors_masks_are_repeated(folders: dict[str, Path]) -> None:
     for rows in ([0, 1, 2], [3, 4], [4, 5, 0, 1]):
         sample, found = batch(run, rows), []
         for enabled in (True, False):
-            replay = DropoutReplay(torch.device("cpu"), enabled)
+            replay = DropoutReplay([torch.device("cpu")], enabled)
             for _ in range(3):
                 run.model.zero_grad()
                 with replay:

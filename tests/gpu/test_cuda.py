@@ -90,7 +90,7 @@ def test_the_gradient_is_the_cpus(tmp_path: Path, method: str) -> None:
 
 def test_dropout_masks_are_repeated() -> None:
     x = torch.ones(64, 64, device="cuda")
-    replay = DropoutReplay(x.device, enabled=True)
+    replay = DropoutReplay([x.device], enabled=True)
     masks = []
     for _ in range(3):
         with replay:

@@ -227,7 +227,7 @@ def test_the_gpu_draws_with_its_own_generator(gpu: Emulation) -> None:
 def test_a_replay_that_leaves_the_gpu_out_is_seen(gpu: Emulation, monkeypatch: pytest.MonkeyPatch) -> None:
     def masks() -> tuple[Tensor, Tensor]:
         x = torch.ones(64, 64, device="cuda")
-        replay, found = DropoutReplay(x.device, enabled=True), []
+        replay, found = DropoutReplay([x.device], enabled=True), []
         for _ in range(2):
             with replay:
                 found.append(torch.nn.functional.dropout(x, 0.5))

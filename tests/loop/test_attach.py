@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from loop.tiny_models import LARGE, METHODS, bert, closure, made
 from loop.trained import trainer_of, weights
+from torch.nn.functional import cross_entropy
+from transformers import TrainerCallback
+from transformers.trainer_utils import HPSearchBackend
 
 from fairseq_adv.loop import FreeLB, attach
 from fairseq_adv.loop.hf_trainer import _logits
@@ -45,6 +51,18 @@ def test_without_delta_it_is_the_trainer_itself(tmp_path: Path, options: dict[st
         [entry["loss"] for entry in one.state.log_history if "loss" in entry] for one in (plain, attached)
     ]
     assert losses[0] == pytest.approx(losses[1], abs=2e-4) and len(states) > 0
+
+
+def test_a_loss_of_ones_own_may_divide_by_the_number_of_items(tmp_path: Path) -> None:
+    def compute_loss(model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+        return cross_entropy(model(**inputs).logits, inputs["labels"], reduction="sum") / num_items_in_batch
+
+    trainers = [trainer_of(tmp_path, name, NOTHING, gradient_accumulation_steps=2) for name in ("", "freelb")]
+    for trainer in trainers:
+        trainer.compute_loss, trainer.loss_is_scaled_for_ga = compute_loss, True  # type: ignore[method-assign]
+        trainer.train()
+    change = weights(trainers[0]) - weights(trainer_of(tmp_path))
+    assert (weights(trainers[1]) - weights(trainers[0])).norm() <= 1e-6 * change.norm()
 
 
 def _with_the_generators_state(step: Any, states: list[Any]) -> Any:
@@ -171,6 +189,50 @@ def test_tokens_without_a_label_have_no_divergence(tmp_path: Path) -> None:
     assert entry["divergence"] > 1e-3
 
 
+@pytest.mark.parametrize("name", ["alum_vat", "smart", "r3f"])
+def test_a_mini_batch_without_labels_changes_nothing(tmp_path: Path, name: str) -> None:
+    """As in the Trainer alone, where its loss is NaN and its gradient 0."""
+
+    def tagged(dropout: float) -> Any:
+        return bert(dropout, "TokenClassification")
+
+    trainer = trainer_of(tmp_path, name, make=tagged, max_steps=1)
+    for item in trainer.train_dataset.items:  # type: ignore[union-attr]
+        item["labels"] = torch.full((7,), -100)
+    before = weights(trainer)
+    trainer.train()
+    assert torch.equal(weights(trainer), before)
+    assert trainer.state.log_history[0]["divergence"] == 0
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_models_output_is_not_kept_for_the_optimizers_step(tmp_path: Path, name: str) -> None:
+    trainer, seen, kept = trainer_of(tmp_path, name, max_steps=1), [], []
+    trainer.model.register_forward_hook(lambda *call: seen.append(weakref.ref(call[2].logits)))
+
+    def count(*event: Any, **parts: Any) -> None:
+        gc.collect()
+        kept.append(sum(one() is not None for one in seen))
+
+    trainer.add_callback(type("Counts", (TrainerCallback,), {"on_pre_optimizer_step": count})())
+    trainer.train()
+    assert len(seen) > 0 and kept == [0]
+
+
+def test_a_trial_of_a_search_keeps_its_average_beside_its_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = ModuleType("wandb")
+    wandb.__spec__, wandb.run = ModuleSpec("wandb", None), SimpleNamespace(id=7)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    trainer = trainer_of(tmp_path, "smart", save_strategy="steps", save_steps=2)
+    trainer.hp_search_backend, trainer.hp_name = HPSearchBackend.WANDB, None
+    trainer.train(trial={"weight_decay": 0.0})
+    folders = sorted(path.parent for path in tmp_path.rglob("average.pt"))
+    assert folders == [tmp_path / "run-7" / f"checkpoint-{step}" for step in (2, 4)]
+    assert all((folder / "model.safetensors").is_file() for folder in folders)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "compiled": ({"torch_compile": True}, "freelb", "torch.compile"),
     "other masks": (
@@ -213,8 +275,10 @@ def test_which_predictions_are_compared() -> None:
     tags[0, 2] = tags[1, 5] = 1
     found = _logits_of({"logits": logits}, {"tags": tags})
     assert torch.equal(found, logits[[0, 1], [2, 5]])
-    shifted = _logits_of({"logits": logits}, {"tags": tags}, "QwenForCausalLM")
-    assert torch.equal(shifted, logits[[0, 1], [1, 4]])  # which predict the next tokens
+    for kind in ("QwenForCausalLM", "GPT2LMHeadModel", "Gemma3ForConditionalGeneration"):
+        shifted = _logits_of({"logits": logits}, {"tags": tags}, kind)
+        assert torch.equal(shifted, logits[[0, 1], [1, 4]])  # which predict the next tokens
+    assert torch.equal(_logits_of({"logits": logits}, {"tags": tags}, "XLMWithLMHeadModel"), found)
     assert torch.equal(_logits_of({"logits": logits[:, 0]}, {}), logits[:, 0])
     refused = (logits, None), ((logits, logits), None), ({"start_logits": logits}, None)
     for output, problem in (*refused, ({"logits": logits}, "regression")):

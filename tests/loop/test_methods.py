@@ -20,6 +20,7 @@ from loop.tiny_models import (
     LARGE,
     METHODS,
     SEEDS,
+    SIZES,
     bert,
     closure,
     distance,
@@ -33,6 +34,7 @@ from support import batch, gradients
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
+from transformers import LongformerConfig, LongformerForSequenceClassification
 
 from fairseq_adv.criterions import methods
 from fairseq_adv.loop import ALUM, PGD, R3F, SMART, FreeLB
@@ -407,6 +409,24 @@ def test_a_text_that_is_all_padding_leaves_the_log_finite() -> None:
     mask[1] = 0
     method(closure(model, whole, method), attention_mask=mask)
     assert all(value.isfinite() for value in method.log.values()) and gradient(model).isfinite().all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_padding_that_the_model_adds_has_no_effect(name: str) -> None:
+    """Longformer fills a window of 8 by itself, where the mini-batch and its mask have 7."""
+    torch.manual_seed(3)
+    config = LongformerConfig(**SIZES, attention_window=8, num_labels=3)
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
+    model, whole = LongformerForSequenceClassification(config).train(), rows()
+    whole = {key: whole[key] for key in ("input_ids", "attention_mask", "labels")}
+    found = []
+    for more in (0, 1):
+        for key in ("input_ids", "attention_mask"):
+            whole[key] = torch.nn.functional.pad(whole[key], (0, more))
+        method = made(name, model)
+        method(closure(model, whole, method), attention_mask=whole["attention_mask"], seeds=SEEDS)
+        found.append(gradient(model))
+    assert distance(*found) < 2e-6
 
 
 def test_recomputed_layers_give_the_same_gradient() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
@@ -26,8 +27,36 @@ def masks(replay: DropoutReplay, passes: int) -> list[torch.Tensor]:
 
 
 def test_every_pass_repeats_the_first() -> None:
-    first, *others = masks(DropoutReplay(torch.device("cpu")), 3)
+    first, *others = masks(DropoutReplay([torch.device("cpu")]), 3)
     assert all(torch.equal(first, other) for other in others)
+
+
+@pytest.mark.parametrize("kind", ["cuda", "xpu", "mps"])
+def test_generators_of_all_devices_are_replayed(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each of two devices, but for mps, whose functions take none."""
+    devices = [torch.device(kind, index) for index in range(1 if kind == "mps" else 2)]
+    states = dict.fromkeys(devices, 0)
+    first, module = devices[0], torch.get_device_module(kind)
+    for name in ("get_rng_state", "set_rng_state"):  # they can be called as ours are
+        inspect.signature(getattr(module, name)).bind(*[None] * (name[0] == "s"), *devices[: kind != "mps"])
+
+    def put(state: torch.Tensor, device: torch.device = first) -> None:
+        states[device] = int(state)
+
+    monkeypatch.setattr(module, "get_rng_state", lambda device=first: torch.tensor(states[device]))
+    monkeypatch.setattr(module, "set_rng_state", put)
+    replay, seen = DropoutReplay([torch.device("cpu"), *devices]), []
+    for _ in range(3):
+        with replay:
+            seen.append(list(states.values()))
+            for place, device in enumerate(devices):
+                states[device] += place + 1  # what a pass draws
+    assert seen[1] == seen[2] == seen[0] and states[devices[-1]] == len(devices)
+    for device in devices:
+        states[device] = 50
+    with replay.again():
+        assert list(states.values()) == seen[0]
+    assert set(states.values()) == {50}
 
 
 class Draws(TorchDispatchMode):
@@ -57,7 +86,7 @@ class Net(nn.Module):
 def outputs(net: Net, layers: list[nn.Module], inputs: list[torch.Tensor]) -> list[torch.Tensor]:
     """Outputs and gradients of a pass for each input, and the state of the generator at the end."""
     torch.manual_seed(2)
-    replay, found = DropoutReplay(torch.device("cpu"), layers=layers), []
+    replay, found = DropoutReplay([torch.device("cpu")], layers=layers), []
     for x in inputs:
         x = x.clone().requires_grad_()
         with replay:
@@ -102,7 +131,7 @@ def test_kept_masks_are_those_that_would_be_drawn(dtype: torch.dtype) -> None:
 def test_after_another_draw_a_kept_mask_is_not_used() -> None:
     layer = nn.Dropout(0.5)
     torch.manual_seed(2)
-    replay = DropoutReplay(torch.device("cpu"), layers=[layer])
+    replay = DropoutReplay([torch.device("cpu")], layers=[layer])
     with replay:
         layer(ONES)
     with replay:
@@ -116,7 +145,7 @@ def test_after_another_draw_a_kept_mask_is_not_used() -> None:
 def test_a_kept_mask_is_drawn_once_and_the_layers_are_left_as_they_were() -> None:
     net = Net()
     with Draws() as draws, torch.no_grad():
-        replay = DropoutReplay(torch.device("cpu"), layers=list(net.layers))
+        replay = DropoutReplay([torch.device("cpu")], layers=list(net.layers))
         for passes in range(3):
             with replay:
                 net.layers[0](net.layers[1](ONES))
@@ -133,7 +162,7 @@ def test_a_kept_mask_is_drawn_once_and_the_layers_are_left_as_they_were() -> Non
 
 def test_disabled_keeps_no_masks() -> None:
     layer = nn.Dropout(0.5)
-    with DropoutReplay(torch.device("cpu"), enabled=False, layers=[layer]) as replay:
+    with DropoutReplay([torch.device("cpu")], enabled=False, layers=[layer]) as replay:
         first = layer(ONES)
     with replay:
         assert not torch.equal(first, layer(ONES))

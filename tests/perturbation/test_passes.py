@@ -31,7 +31,7 @@ class Net(nn.Module):
 
 def passes_of(net: Net, share: bool = True) -> Passes:
     delta = Perturbation(net.table, 1, partial(uniform_start, magnitude=1.0, seeds=[1, 2]))
-    return Passes(net, net, delta, replay=DropoutReplay(torch.device("cpu"), share))
+    return Passes(net, net, delta, replay=DropoutReplay([torch.device("cpu")], share))
 
 
 def one(kind: str) -> Callable[[Passes], Pass]:
@@ -97,7 +97,7 @@ def test_a_pass_is_repeated_with_its_masks_and_leaves_the_generator(share: bool)
     assert [float(loss) for loss in losses] == [float(loss) for loss in passes.losses]
     assert torch.equal(*losses) is share  # delta has not moved
     assert not torch.equal(state, after)
-    with pytest.raises(RuntimeError, match="no pass"), DropoutReplay(torch.device("cpu")).again():
+    with pytest.raises(RuntimeError, match="no pass"), DropoutReplay([torch.device("cpu")]).again():
         pass
 
 
