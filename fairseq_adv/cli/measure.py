@@ -80,6 +80,8 @@ def validate(args: argparse.Namespace) -> None:
         print(f"  {name:{width}}  {value:.4f}" if name in IN_BITS else f"  {name:{width}}  {value:.2f}")
     if report is not None:
         print("", *report.lines(), sep="\n")
+    if result.thresholds:
+        print("the scores above this table are at 0.5, as in training")
     if args.calibrate:
         file = thresholds_file if result.several else temperature_file
         print(f"wrote {file(Path(args.checkpoint))}, which predict, load and export use")

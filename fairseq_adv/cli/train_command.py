@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 # How scores begin.
-_HIGHER = ("acc", "best_", "exact", "f1", "mcc", "pearson", "precision", "recall", "spearman")
+_HIGHER = (
+    "acc", "best_", "exact", "f1", "macro_f1", "map", "mcc", "micro_f1", "pearson", "precision", "recall",
+    "spearman",
+)  # fmt: skip
 _MULTIPLE = "--required-batch-size-multiple"
 _TORCHRUN = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 _PRECISIONS = (
@@ -157,7 +160,8 @@ def _fill_task(
     if record.metric:
         options.fill({"--best-checkpoint-metric": record.metric})
     metric = options.value("--best-checkpoint-metric")
-    if metric.startswith(_HIGHER) or metric == "em":
+    is_the_tasks = "--best-checkpoint-metric" in options.filled
+    if is_the_tasks or metric.startswith(_HIGHER) or metric == "em":
         options.fill({"--maximize-best-checkpoint-metric": ""})
 
 

@@ -153,6 +153,15 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def digest_of_model(path: Path) -> str:
+    """The SHA-256 of a checkpoint, or of the names and contents of a model folder's files."""
+    if not path.is_dir():
+        return sha256_of(path)
+    files = sorted(one for one in path.iterdir() if one.is_file())
+    names = "".join(f"{sha256_of(one)}  {one.name}\n" for one in files)
+    return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
+
+
 def check_size(path: Path) -> None:
     """Raises DataError for a file that is too large to be read whole, or is none, such as a device."""
     if not path.is_file():

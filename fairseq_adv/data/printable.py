@@ -98,8 +98,8 @@ def table_text(rows: Iterable[Sequence[object]], delimiter: str = ",") -> str:
     """A csv or tsv file; lines end in a line feed only.
 
     A text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break gets an apostrophe in front, so
-    that a spreadsheet takes it as text, not as a formula; numbers are left alone. :func:`plain_cell` is the
-    inverse.
+    that a spreadsheet takes it as text, not as a formula; numbers and a lone ``-`` are left alone.
+    :func:`plain_cell` is the inverse.
     """
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, delimiter=delimiter, lineterminator="\r\n")  # which quotes both in a cell
@@ -122,7 +122,8 @@ def plain_cell(cell: str) -> str:
 
 
 def _no_formula(cell: str) -> str:
-    return f"'{cell}" if _FORMULA.match(cell) and not _is_number(cell) else cell
+    is_none = cell == "-"  # of several labels
+    return f"'{cell}" if _FORMULA.match(cell) and not is_none and not _is_number(cell) else cell
 
 
 def _is_number(cell: str) -> bool:

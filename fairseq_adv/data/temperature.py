@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Mapping
 
 from fairseq_adv.data.checked_json import TEXT, FieldType, checked_object, is_number
-from fairseq_adv.data.io import atomic_write, decoded, sha256_of
+from fairseq_adv.data.io import atomic_write, decoded, digest_of_model
 
 logger = logging.getLogger(__name__)
 
@@ -26,17 +26,22 @@ THRESHOLDS: FieldType = (
     "numbers between 0 and 1 by the names of labels",
     lambda value: isinstance(value, dict) and all(is_number(one) and 0 < one < 1 for one in value.values()),
 )
-_MOST = 1 << 16  # bytes
+_MOST = 1 << 20  # bytes
 
 
 def temperature_file(checkpoint: Path) -> Path:
-    """Where the temperature of a checkpoint is."""
-    return checkpoint.with_name(f"{checkpoint.name}.temperature.json")
+    """Where the temperature of a checkpoint, or of a model folder, is: beside it."""
+    return _beside(checkpoint, "temperature")
 
 
 def thresholds_file(checkpoint: Path) -> Path:
-    """Where the thresholds of a checkpoint are."""
-    return checkpoint.with_name(f"{checkpoint.name}.thresholds.json")
+    """Where the thresholds of its labels are, likewise."""
+    return _beside(checkpoint, "thresholds")
+
+
+def _beside(checkpoint: Path, what: str) -> Path:
+    named = checkpoint if checkpoint.name else checkpoint.absolute()  # "." has no name
+    return named.with_name(f"{named.name}.{what}.json")
 
 
 def save_temperature(checkpoint: Path, temperature: float, about: Mapping[str, Any]) -> Path:
@@ -54,7 +59,7 @@ def save_thresholds(checkpoint: Path, thresholds: Mapping[str, float], about: Ma
 
 
 def _save(path: Path, checkpoint: Path, content: Mapping[str, Any]) -> Path:
-    atomic_write(path, json.dumps({"checkpoint": sha256_of(checkpoint), **content}, indent=2) + "\n")
+    atomic_write(path, json.dumps({"checkpoint": digest_of_model(checkpoint), **content}, indent=2) + "\n")
     return path
 
 
@@ -79,7 +84,7 @@ def _read(path: Path, checkpoint: Path, name: str, field_type: FieldType, defaul
         text = decoded(file.read(_MOST), path)
     again = "Remove it, or write it again with fairseq-adv validate --calibrate."
     content = checked_object(text, {name: field_type, "checkpoint": TEXT}, str(path), again)
-    if content["checkpoint"] != sha256_of(checkpoint):
+    if content["checkpoint"] != digest_of_model(checkpoint):
         logger.warning("%s: belongs to another checkpoint of this name, so it isn't used. %s", path, again)
         return default
     return content[name]

@@ -205,7 +205,7 @@ class LabelReport:
         rows += [(name, row, sum(self.support)) for name, row in self.means.items()]
         lines = score_table(rows, "rows", max(len("micro avg"), *map(len, names)))
         shown = ", ".join(f"{shown_name(name)} {share:.3f}" for name, share in self.thresholds.items())
-        return [*lines, *(["", f"at the thresholds {shown}; other scores are at 0.5"] if shown else [])]
+        return [*lines, *(["", f"at the thresholds {shown}"] if shown else [])]
 
 
 def label_report(

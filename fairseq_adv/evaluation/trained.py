@@ -208,8 +208,7 @@ def load_model(
         (model,), cfg, task = checkpoint_utils.load_model_ensemble_and_task(
             [str(path)], task=task, state=state
         )
-        if path.is_dir():  # a Hugging Face folder
-            task.cfg.long_texts = HEAD_AND_END
+        cut_as_its_tokenizer_does(path, task)
         objective = build_objective(objective_options(cfg), task)
         objective.check_model(model)
     if names and not task.cfg.regression_target:
@@ -222,6 +221,12 @@ def load_model(
         use_differentiable_layers(model)
     model = (model.half() if inference.fp16 else model).to(inference.device)
     return Trained(path, cfg, task, model, objective, _updates(state), inference)
+
+
+def cut_as_its_tokenizer_does(path: Path, task: FairseqTask) -> None:
+    """Lets the task of a Hugging Face folder cut long rows as transformers does, before ``</s>``."""
+    if path.is_dir():
+        task.cfg.long_texts = HEAD_AND_END
 
 
 def take_class_names(cfg: Any) -> list[str]:

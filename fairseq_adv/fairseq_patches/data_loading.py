@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import multiprocessing
 import os
 import signal
 import sys
@@ -153,6 +154,9 @@ def load_for_one_epoch(original: Original, self: Any, dataset: Any, *words: Any,
     validation are left to Python's garbage collector, which closes their queues before torch has asked them
     to exit. Training then waits 5 seconds for them. With this patch, they exit when they have loaded their
     data.
+
+    From Python 3.14 on, they would be children of a server: they would not know the training's signals, and
+    import everything anew, without this package's patches. With this patch they are forked, as before.
     """
     if isinstance(dataset, FairseqDataset):
         options["persistent_workers"] = False
@@ -160,6 +164,8 @@ def load_for_one_epoch(original: Original, self: Any, dataset: Any, *words: Any,
         options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
         if hasattr(signal, "sigwaitinfo"):  # not on macOS
             options.setdefault("worker_init_fn", _leave_signals)
+        if options.get("num_workers") and multiprocessing.get_start_method() == "forkserver":
+            options["multiprocessing_context"] = "fork"
     original(self, dataset, *words, **options)
 
 

@@ -15,6 +15,7 @@ from fairseq_adv.data.class_rows import names_in
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.hf_folder import read_config
 from fairseq_adv.data.tables.labelled_rows import check_class_name
+from fairseq_adv.data.tables.several_labels import check_label_name
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.hub.convert import checkpoint_state
 from fairseq_adv.models import transformers_models
@@ -51,7 +52,7 @@ def checkpoint_of(folder: Path) -> dict[str, Any]:
     task += ["--shorten-method", "truncate", "--max-positions", str(longest)]
     task += ["--separator-token", "2"] * (tokenizer.options["separators"] != 1)
     weights = {f"hf.{name}": tensor for name, tensor in model.state_dict().items()}
-    state = checkpoint_state(weights, options, [str(folder), *task, "--criterion", "sentence_prediction"])
+    state = checkpoint_state(weights, options, [str(folder), *task, "--criterion", "standard"])
     state["cfg"]["task"]["class_names"] = names
     return state
 
@@ -70,7 +71,8 @@ def _classes(folder: Path, config: dict[str, Any]) -> list[str]:
         raise DataError(f"{where}: the model predicts numbers, not classes. Pass one with classes")
     if len(set(names)) < len(names):
         raise DataError(f"{where}: id2label has a class twice ({', '.join(names):.200}). Rename one there")
-    return [check_class_name(name, str(where)) for name in names]
+    check = check_label_name if problem_type == _SEVERAL else check_class_name
+    return [check(name, str(where)) for name in names]
 
 
 def _longest_of_tokenizer(folder: Path) -> int:

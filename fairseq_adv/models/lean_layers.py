@@ -50,8 +50,12 @@ def _is_usual(layer: Any) -> bool:
         layer.fc1,
         layer.fc2,
     )
-    return all(type(part) is nn.Linear and part.bias is not None for part in products) and all(
-        type(part) is nn.LayerNorm for part in (layer.self_attn_layer_norm, layer.final_layer_norm)
+    norms = layer.self_attn_layer_norm, layer.final_layer_norm
+    own = all("weight" in part._parameters for part in (*products, *norms))  # fairscale's FSDP moves them
+    return (
+        own
+        and all(type(part) is nn.Linear and part.bias is not None for part in products)
+        and all(type(part) is nn.LayerNorm for part in norms)
     )
 
 

@@ -146,8 +146,8 @@ class CapturedReplay(DropoutReplay):
     """
 
     def __init__(self, capture: Capture, device: torch.device, enabled: bool = True) -> None:
-        super().__init__(device, enabled)
-        self._capture = capture
+        super().__init__([device], enabled)
+        self._capture, self._device = capture, device
         self._has_begun = False
 
     def __enter__(self) -> CapturedReplay:
@@ -159,7 +159,7 @@ class CapturedReplay(DropoutReplay):
         return self
 
     def _keep(self) -> None:
-        self._state: Tensor = torch.cuda.get_rng_state(self.device)
+        self._state: Tensor = torch.cuda.get_rng_state(self._device)
 
     def _set_back(self) -> None:
-        torch.cuda.set_rng_state(self._state, self.device)
+        torch.cuda.set_rng_state(self._state, self._device)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Optional, Sequence
 
 import torch
+from fairseq.criterions import FairseqCriterion
 from fairseq.data import BaseWrapperDataset, FairseqDataset
 from fairseq.tasks import register_task
 from torch import Tensor
@@ -39,6 +40,15 @@ class MultiLabelTask(TextClassificationTask):
             raise DataError("--regression-target: the labels of multi_label are no numbers. Leave it out")
         task: MultiLabelTask = super().setup_task(cfg, **kwargs)
         return task
+
+    def build_criterion(self, cfg: Any) -> FairseqCriterion:
+        criterion = super().build_criterion(cfg)
+        if not hasattr(criterion, "objective"):
+            raise DataError(
+                f"--criterion {cfg._name}: fairseq's takes one class a text, and --task multi_label has "
+                "several labels. Pass --criterion standard, or another of this project's"
+            )
+        return criterion
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> FairseqDataset:
         dataset = super().load_dataset(split, combine, **kwargs)

@@ -73,7 +73,8 @@ class TaskRecord:
             split's name; ``None``: the task does so itself when it loads one.
         fill: fills in options of ``fairseq-adv train`` from the data folders and the encoder's folder. The
             last argument: whether the criterion is one of this project's.
-        metric: the score that selects the best checkpoint; "": the loss, or what ``fill`` says.
+        metric: the score whose highest value selects the best checkpoint; "": the loss, or what ``fill``
+            says.
         batch_size: examples in a mini-batch, if nothing else is asked for.
         rows: the rows of an epoch of a split, a number for each shard; ``None`` if the files don't tell.
         objective: its :class:`~fairseq_adv.objectives.Objective`.

@@ -17,7 +17,8 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
-# By fairseq's groups: what changes neither the weights nor which of them are the best.
+# By fairseq's groups: what changes neither the weights nor which of them are the best. (compile and
+# checkpoint_activations change them as another seed for dropout does.)
 MAY_CHANGE: dict[str, set[str]] = {
     "common": {
         "no_progress_bar", "log_interval", "log_format", "log_file", "aim_repo", "aim_run_hash",

@@ -370,12 +370,25 @@ class AdversarialTrainer(Trainer):
         def update() -> UpdateLog:
             self._pass_average(self.method.uses_average)
             with self._with_options(self._options_of_updates):
-                log: UpdateLog = super(AdversarialTrainer, self).train_step(samples, raise_oom)
+                log = self._update(samples, raise_oom)
             if log is not None and not math.isfinite(log.get("loss", 0.0)):
                 self._stop(self.get_num_updates())
             return log
 
         return self.method.replay_group(self, samples, update)
+
+    def _update(self, samples: Any, raise_oom: bool) -> UpdateLog:
+        """An update by fairseq, which makes the norm of one that overflows, 0, on a GPU, also where there is
+        none (fairseq/trainer.py, line 992).
+        """
+        try:
+            log: UpdateLog = super().train_step(samples, raise_oom)
+        except (AssertionError, RuntimeError) as error:
+            if self.cuda or not isinstance(error.__context__, OverflowError):
+                raise
+            self.zero_grad()
+            log = None
+        return log
 
     def valid_step(self, sample: Any, raise_oom: bool = False) -> Any:
         self._pass_average(False)

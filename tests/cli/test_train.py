@@ -57,6 +57,7 @@ from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.data.train_options import TrainOptions
+from fairseq_adv.objectives.multi_label import SCORES
 from fairseq_adv.tasks.choices_record import CHOICES
 from fairseq_adv.tasks.commonsense_qa import CommonsenseQATask
 from fairseq_adv.tasks.task_record import described_tasks
@@ -125,7 +126,7 @@ METRIC, HIGHEST = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric
             "--no-epoch-checkpoints": None, "--finetune-from-model": None,
         }),
         ("-a roberta_base", {"--arch": "roberta_base"}),
-        *((f"{METRIC} {name}", {HIGHEST: ""}) for name in ("f1", "em")),
+        *((f"{METRIC} {name}", {HIGHEST: ""}) for name in ("f1", "em", *SCORES)),
         *((f"{METRIC} {name}", {HIGHEST: None}) for name in ("ppl", "mse")),
         ("--required-batch-size-multiple 8 --batch-size 12 --max-epoch 1", {"--total-num-update": "3"}),
         # Sizes are shares of the embeddings' norm, unless one is given.

@@ -17,6 +17,12 @@ from fairseq_adv import load
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
+from fairseq_adv.data.temperature import (
+    read_temperature,
+    read_thresholds,
+    save_temperature,
+    save_thresholds,
+)
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.attack import attack_checkpoint
 from fairseq_adv.evaluation.attack_settings import Attack
@@ -138,6 +144,53 @@ def test_attacks_on_its_words_and_embeddings(tmp_path: Path, attack: CommandMain
     )
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_a_prepared_split_is_read_and_calibrates(
+    several: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its answers are those to the texts, of which some are cut; the temperature, or thresholds, are stored
+    beside the folder and used until its weights change."""
+    folder, texts = tmp_path / "model", [*TEXT, LONG]
+    save(folder, "roberta")
+    if several:
+        edit(folder, problem_type="multi_label_classification")
+    rows = [{"text": text, "label": CLASSES[k % 3]} for k, text in enumerate(texts * 2)]
+    file = write_json_lines(tmp_path / "rows.jsonl", rows)
+    words = [file, "--valid", file, "--text", "text", "--label", "label", "--encoder", folder]
+    words += ["--label-separator", ";"] * several
+    done = CommandMain("prepare classification", capsys)(*words, tmp_path / "data", "--allow-odd-labels")
+    assert done.returncode == 0, done.stderr
+
+    def answers(name: str, *words: object) -> list[dict[str, float]]:
+        done = CommandMain("predict", capsys)(folder, "--cpu", "--out", tmp_path / name, "--json", *words)
+        assert done.returncode == 0, done.stderr
+        lines = Path(json.loads(done.stdout)["file"]).read_text().splitlines()
+        names = lines[0].split("\t")[2:]
+        return [dict(zip(names, map(float, line.split("\t")[2:]))) for line in lines[1:]]
+
+    of_split = answers("a", "--data", tmp_path / "data", "--split", "valid")
+    of_texts = answers("b", "--input", file, "--text", "text")
+    for one, other in zip(of_split, of_texts, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    words = ["--data", tmp_path / "data", "--split", "valid", "--cpu", "--calibrate"]
+    done = CommandMain("validate", capsys)(folder, *words)
+    stored = tmp_path / f"model.{'thresholds' if several else 'temperature'}.json"
+    assert done.returncode == 0 and f"wrote {stored}, which" in done.stdout, done.stderr
+    model = load(folder, device="cpu")
+    before = model.predict(texts)
+    if several:
+        save_thresholds(folder, dict.fromkeys(CLASSES, 1e-6), {})
+        assert {one.label for one in load(folder, device="cpu").predict(texts)} == {"|".join(sorted(CLASSES))}
+    else:
+        save_temperature(folder, 20.0, {})
+        flat = load(folder, device="cpu").predict(texts)
+        assert all(max(one.probabilities.values()) < 0.4 for one in flat)
+    edit(folder, initializer_range=0.5)  # no longer the folder that it was fitted for
+    assert load(folder, device="cpu").predict(texts) != before or several
+    assert read_temperature(folder) == 1 and read_thresholds(folder) == {}
+    assert read_temperature(Path(".")) == 1
+
+
 def edit(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
@@ -169,6 +222,12 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a name that is read elsewhere": (
         lambda folder: edit(folder, id2label={**NAMES, "2": "${env:HOME}"}),
         "fairseq can't store the class name '${env:HOME}'",
+    ),
+    "a label that is two": (
+        lambda folder: edit(
+            folder, id2label={**NAMES, "2": "a|b"}, problem_type="multi_label_classification"
+        ),
+        "'a|b' can't be the name of a label. Rename it",
     ),
     "other classes than the data": (
         lambda folder: edit(folder, id2label={"0": "a", "1": "b", "2": "c"}),

@@ -89,6 +89,18 @@ def test_checkpoints_are_equal_and_unusual_layers_are_left_alone(data: Path) -> 
     assert before.keys() == run.model.state_dict().keys()
 
 
+def test_layers_whose_weights_are_moved_are_left_alone(data: Path) -> None:
+    """As fairscale's FSDP does, which leaves views of one flat parameter as plain attributes."""
+    run = build(train_args(data, None, "standard"))
+    layers = layers_of(make_plain(run))
+    for module, name in ((layers[0].fc1, "weight"), (layers[1].final_layer_norm, "weight")):
+        moved = module._parameters.pop(name)
+        setattr(module, name, moved.detach().clone())
+    use_lean_layers(run.model)
+    assert not any("forward" in vars(layer) for layer in layers[:2])
+    one_pass(run)
+
+
 @pytest.mark.parametrize(("dropout", "most"), [(DROPOUT, 2300), (DROPOUT[:2], 1850)])
 def test_an_update_of_freelb_starts_fewer_operations(data: Path, dropout: list[str], most: int) -> None:
     """Of twelve layers; without its own dropout, attention is one operation, as always on a GPU. A mask of

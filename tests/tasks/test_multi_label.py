@@ -22,7 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.temperature import save_thresholds, thresholds_file
+from fairseq_adv.data.temperature import read_thresholds, save_thresholds, thresholds_file
 from fairseq_adv.data.text.labelled_folder import check_split
 from fairseq_adv.evaluation.attack import attack_checkpoint
 from fairseq_adv.evaluation.attack_settings import Attack
@@ -82,6 +82,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
         done = run_command("fairseq-adv", *verb)
         assert done.returncode == 0, done.stderr
     assert "54 rows, 2 labels (toxic, insult)" in done.stdout and "best dev micro_f1" in done.stdout
+    saving = torch.load(folder / "run" / "checkpoint_best.pt", weights_only=False)["cfg"]["checkpoint"]
+    assert saving["best_checkpoint_metric"] == "micro_f1" and saving["maximize_best_checkpoint_metric"]
     return folder
 
 
@@ -124,6 +126,34 @@ def test_a_column_with_a_separator_makes_the_same_data(
         assert (tmp_path / "a" / "label" / name).read_bytes() == (
             tmp_path / "b" / "label" / name
         ).read_bytes()
+
+
+def test_lists_of_a_jsonl_are_labels(
+    tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    values = [["toxic", "insult"], [], ["insult"], "toxic;insult", 1, None]
+    lines = [json.dumps({"comment": f"w{n}", "labels": value}) for n, value in enumerate(values * 4)]
+    train = tmp_path / "train.jsonl"
+    prepare = CommandMain("prepare classification", capsys)
+    words = ["--text", "comment", "--encoder", encoder, "--label", "labels", "--label-separator", ";"]
+    train.write_text("\n".join(lines))
+    done = prepare(train, tmp_path / "out", *words, "--allow-odd-labels")
+    assert done.returncode == 0, done.stderr
+    assert "note: 3 labels, of which a text may have several or none: 1, insult, toxic\n" in done.stdout
+    for value in (["toxic", 1], True, 1.5, {"toxic": 1}):
+        train.write_text("\n".join([*lines, json.dumps({"comment": "w", "labels": value})]))
+        done = prepare(train, tmp_path / "odd", *words)
+        assert done.stderr.startswith(f"error: {train}:25: {value!r} in column 'labels' is neither"), (
+            done.stderr
+        )
+
+
+def test_a_criterion_of_fairseq_is_refused(
+    trained: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--encoder", encoder, "--save-dir", tmp_path / "run", "--criterion", "sentence_prediction"]
+    done = CommandMain("train", capsys)(trained / "data", *words, "--cpu", "--num-workers", "0")
+    assert done.returncode == 2 and "Pass --criterion standard, or another" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize(
@@ -297,8 +327,8 @@ def test_predict_by_columns_a_separator_and_the_prepared_split(
     scores = model.scores([text for text, _ in table])
     assert scores is not None
     answers, right = (scores.raw >= 0).astype(int), np.array([held for _, held in table])
-    names = ["|".join(sorted(n for n, one in zip(LABELS, row) if one)) or "'-" for row in answers]
-    assert found[0]["answers"] == names, "the apostrophe is for spreadsheets"
+    names = ["|".join(sorted(n for n, one in zip(LABELS, row) if one)) or "-" for row in answers]
+    assert found[0]["answers"] == names
     assert found[0]["accuracy"] == pytest.approx(100 * accuracy_score(right, answers))
     assert found[0]["micro_f1"] == pytest.approx(100 * f1_score(right, answers, average="micro"))
     assert found[0]["map"] == pytest.approx(100 * average_precision_score(right, scores.raw))
@@ -334,6 +364,13 @@ def test_thresholds_by_dev_change_answers_of_predict_attack_and_export(
     scored = evaluate(str(checkpoint), None, "test", cpu=True)
     assert scored.scores == plain.scores, "of training's validation, at .5"
     assert scored.label_report().values()["labels"]["toxic"]["recall"] == 100.0  # type: ignore[union-attr]
+    for verb, is_said in (("validate", True), ("predict", False)):
+        out = ["--out", tmp_path / "out", "--data", trained / "data"] if verb == "predict" else []
+        done = CommandMain(verb, capsys)(checkpoint, "--cpu", "--split", "test", *out)
+        assert "at the thresholds toxic 0.000, insult 1.000\n" in done.stdout, done.stderr
+        assert ("the scores above this table are at 0.5" in done.stdout) is is_said
+    save_thresholds(checkpoint, dict.fromkeys(map("label {}".format, range(9000)), 0.5), {})
+    assert len(read_thresholds(checkpoint)) == 9000
     thresholds_file(checkpoint).write_text('{"thresholds": {"toxic": 2}, "checkpoint": ""}')
     with pytest.raises(DataError, match=r"thresholds.json.*numbers between 0 and 1"):
         load(checkpoint, device="cpu")

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from math import ceil
 from pathlib import Path
 from typing import Optional
 
@@ -25,7 +24,7 @@ from fairseq_adv.data.tables.row_checks import CheckedRows, check_rows
 from fairseq_adv.data.tables.several_labels import check_label_sets, labels_in
 from fairseq_adv.data.tables.split_files import check_share, held_out
 from fairseq_adv.data.text.labelled_folder import SEVERAL, class_dictionary, class_names, write_folder
-from fairseq_adv.data.text.word_text import Harmless, WordText, changed, read_phrases
+from fairseq_adv.data.text.word_text import Harmless, WordText, changed, part, read_phrases
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import Prepared, finished, workspace
 
@@ -80,7 +79,7 @@ def augmented(train: LabelledRows, augment: Augment, seed: int) -> tuple[Labelle
         harmless = Harmless(texts=texts)
     parts, messages = [train], []
     for change in dict.fromkeys(augment.kinds):
-        chosen = random.Random(f"{seed}:{change}").sample(rows, ceil(augment.share * len(rows)))
+        chosen = random.Random(f"{seed}:{change}").sample(rows, part(augment.share, len(rows)))
         copies = _copies(train, change, sorted(chosen), harmless, seed)
         parts.append(copies)
         same = len(chosen) - len(copies.labels)

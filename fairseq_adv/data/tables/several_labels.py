@@ -47,7 +47,7 @@ class LabelColumns:
             value = row.get(self.columns[0])
             if self.columns[0] not in row:
                 return None
-            names = [] if value in (None, "", _NONE) else str(value).split(self.separator)
+            names = self._names(value, where)
             return joined_labels({check_label_name(name.strip(), where) for name in names})
         cells = [row.get(column) for column in self.columns]
         filled = [cell not in (None, "") for cell in cells]
@@ -65,6 +65,21 @@ class LabelColumns:
                 raise DataError(f"{where}: {cell!r:.40} in column {column!r} is neither 0 nor 1. Correct it.")
             held += [column] * holds
         return joined_labels(held)
+
+    def _names(self, value: Any, where: str) -> list[str]:
+        """The labels in a cell; a .jsonl may have a list of them."""
+        if value in (None, "", _NONE):
+            return []
+        if isinstance(value, list) and all(isinstance(name, str) for name in value):
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if not isinstance(value, str):
+            raise DataError(
+                f"{where}: {value!r:.40} in column {self.columns[0]!r} is neither a text nor a list of "
+                "texts. Correct it."
+            )
+        return value.split(self.separator)
 
 
 def check_label_name(name: str, where: str) -> str:

@@ -252,7 +252,8 @@ def read_phrases(path: Path) -> Harmless:
     return Harmless(phrases)
 
 
-def _part(share: float, whole: int) -> int:
+def part(share: float, whole: int) -> int:
+    """A share of a number, rounded up."""
     return ceil(round(share * whole, 9))  # .07 * 100 is more than 7
 
 
@@ -271,11 +272,11 @@ def changed(
         most: words to append for a share of 1.
     """
     if kind == APPENDED:
-        words = (harmless or Harmless()).draw(_part(share, most), label, numbers)
+        words = (harmless or Harmless()).draw(part(share, most), label, numbers)
         return text.with_more(max((place.text for place in text.places), default=0), words)
     change = _OF_A_WORD[kind]
     others = [change(word) for word in text.words]
     places = [i for i, (word, other) in enumerate(zip(text.words, others)) if word != other]
-    for i in numbers.sample(places, _part(share, len(places))):
+    for i in numbers.sample(places, part(share, len(places))):
         text = text.with_word(i, others[i])
     return text

@@ -27,6 +27,7 @@ from fairseq_adv.evaluation.predict.predictors import Predictor
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
 from fairseq_adv.evaluation.predict.text_predictor import check_prepared
 from fairseq_adv.evaluation.trained import (
+    cut_as_its_tokenizer_does,
     load_model,
     read_checkpoint,
     reported_as_data_error,
@@ -137,6 +138,7 @@ def predictor_for_split(
     check_same_words(path, trained_on, data)
     with reported_as_data_error(path):
         fairseq_task = tasks.setup_task(cfg.task)
+        cut_as_its_tokenizer_does(path, fairseq_task)
         predictor: Predictor = task_record.load(record.predictor)(path, fairseq_task, labels)
     return predictor
 

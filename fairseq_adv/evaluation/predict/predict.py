@@ -10,7 +10,7 @@ from typing import Any
 
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_write, sha256_of
+from fairseq_adv.data.io import atomic_write, digest_of_model
 from fairseq_adv.data.temperature import read_temperature, read_thresholds
 from fairseq_adv.evaluation.class_report import Report
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -92,7 +92,7 @@ def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
             who = f"--task {task.name}" if request.task else f"{path}: a model of {predictor.name}"
             raise DataError(f"{who} takes one checkpoint, without --scores")
         return examples.decode(load_model(path, state, predictor.task, inference), True)
-    digest = sha256_of(path)
+    digest = digest_of_model(path)
     made_from: dict[str, Any] = {"checkpoint": digest, "data": examples.digest, "fp16": inference.fp16}
     if inference.half == "bf16":
         made_from["precision"] = inference.half
