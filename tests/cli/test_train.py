@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ from torch.distributed import run as torchrun
 
 import fairseq_adv.cli
 from fairseq_adv.cli.train import _save_tokenizer
-from fairseq_adv.cli.train_command import count_updates, filled_in
+from fairseq_adv.cli.train_command import _fill_task, count_updates, filled_in
 from fairseq_adv.cli.train_folders import detect_task, task_of
 from fairseq_adv.cli.train_run import launch, logged_to
 from fairseq_adv.cli.train_text import next_command
@@ -687,6 +688,14 @@ def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Pat
     ours, plain = (options_of(data, encoder, *own, *more) for more in ([], ["--criterion", "standard"]))
     assert int(ours["--total-num-update"]) == 2 * int(plain["--total-num-update"])
     assert filled["--max-update"] == plain["--total-num-update"]  # unless told otherwise, as many updates
+
+
+def test_the_score_of_a_task_of_ones_own_is_maximised() -> None:
+    """Whatever it is called; not what the user chooses instead."""
+    for own in ([], [METRIC, "loss"]):
+        options = TrainOptions(own)
+        _fill_task(options, replace(CHOICES, metric="bleu", fill=None), [], None, True)
+        assert (METRIC in options.filled, HIGHEST in options.filled) == (not own, not own)
 
 
 def test_a_log_on_a_full_disk_is_named() -> None:
