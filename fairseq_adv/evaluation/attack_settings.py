@@ -186,9 +186,12 @@ class Gate:
         for one in summaries:
             accuracy = one["aua"] / 100
             flipped = None if one["suc"] is None else one["suc"] / 100
-            if self.min_accuracy is not None and accuracy < self.min_accuracy:
+            # Rounded, since 9 of 125 in % is 7.200000000000001.
+            if self.min_accuracy is not None and round(accuracy, 12) < self.min_accuracy:
                 missed.append({"attack": one["attack"], "limit": "min_accuracy", "value": accuracy})
-            if self.max_flip_rate is not None and (flipped is None or flipped > self.max_flip_rate):
+            if self.max_flip_rate is not None and (
+                flipped is None or round(flipped, 12) > self.max_flip_rate
+            ):
                 missed.append({"attack": one["attack"], "limit": "max_flip_rate", "value": flipped})
         return missed
 

@@ -26,6 +26,7 @@ class Model(Protocol):
     takes: str
     takes_questions: bool
     labels: list[str]
+    several: bool
 
     def scores(self, texts: Any, /) -> Any: ...
 
@@ -47,6 +48,11 @@ class TextAttackModel(ModelWrapper):
             numbers = "numbers" if model.takes == "texts" else model.kind
             does = "answers multiple-choice questions" if model.takes_questions else f"predicts {numbers}"
             raise DataError(f"TextAttack attacks models with classes, but this one {does}")
+        if model.several:
+            raise DataError(
+                "TextAttack attacks models with one class a text, but this one has several labels: use "
+                "fairseq-adv attack"
+            )
         self.model = model
 
     def __call__(self, text_input_list: Sequence[Union[str, tuple[str, str]]]) -> torch.Tensor:

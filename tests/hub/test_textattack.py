@@ -22,6 +22,7 @@ import torch
 from tiny import save
 
 import fairseq_adv
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.temperature import save_temperature
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
@@ -118,6 +119,9 @@ def test_a_temperature_changes_no_attack(tmp_path: Path, monkeypatch: pytest.Mon
     found = wrapped(calibrated)(SENTENCES)
     assert found.numpy() == pytest.approx(np.array(expected), abs=1e-6) and found.dtype == torch.float32
     assert wrapped(calibrated)([]).shape == (0, 2)
+    calibrated.several = True
+    with pytest.raises(DataError, match="one class a text"):
+        wrapped(calibrated)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("textattack") is not None, reason="TextAttack is installed")

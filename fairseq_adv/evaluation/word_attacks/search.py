@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fairseq_adv.data.text.word_text import WordText, is_near, words_of
+from fairseq_adv.data.text.word_text import WordText, is_near, part, words_of
 from fairseq_adv.evaluation.attack_settings import Settings
 from fairseq_adv.evaluation.word_attacks.candidates import Source
 from fairseq_adv.evaluation.word_attacks.schedule import Request, Service
@@ -162,7 +162,7 @@ class _Searching(Asking):
         return (yield from self._descend(first, order))
 
     def _descend(self, first: Scored, order: Sequence[int]) -> Search:
-        allowed = math.ceil(self.settings.max_changed_share * len(first.text.words))
+        allowed = part(self.settings.max_changed_share, len(first.text.words))
         now = first
         for place in order:
             if self.known.is_spent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def restated(
     now = words
     for i in sorted(range(len(saliency)), key=lambda k: -saliency[k]):
         if asked >= budget or sum(a != b for a, b in zip(now, words)) >= math.ceil(
-            settings.max_changed_share * len(words)
+            Fraction(str(settings.max_changed_share)) * len(words)
         ):
             break
         tried = swaps(now, places[i])
@@ -73,12 +74,13 @@ def restated(
 
 
 @pytest.mark.parametrize("importance", ["delete", "unknown", "weighted-saliency"])
-@pytest.mark.parametrize("changes", [{}, {"query_budget": 17}, {"max_changed_share": 0.3}])
+@pytest.mark.parametrize("changes", [{}, {"query_budget": 17}, {"max_changed_share": 0.28}])
 def test_the_search_is_the_algorithm(importance: str, changes: dict[str, float]) -> None:
     settings = Settings("x", (), importance=importance, unknown_word="~", **changes)  # type: ignore[arg-type]
     seen = set()
     for classes, scale, lean in ((2, 0.3, 0.5), (2, 1.5, 0.0), (3, 0.8, 2.0)):
-        texts, stop = sentences(60, classes), {"w3", "w4"}
+        # 25 words: .28 * 25 is more than 7.
+        texts, stop = [*sentences(60, classes), " ".join(WORDS[:25])], {"w3", "w4"}
         victim = BagOfWords(classes, scale, lean)
         parts = Parts(settings, victim, [synonyms], stop_words=frozenset(stop))
         outcomes = attacked([example(text, 0, str(n)) for n, text in enumerate(texts)], parts)

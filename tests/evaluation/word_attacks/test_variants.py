@@ -95,6 +95,13 @@ def test_limits(gate: Gate, missed: list[Any], told: list[str]) -> None:
     assert gate.as_json(both) == ({} if not told else {"gate": {**limits, "missed": gate.misses(both)}})
 
 
+@pytest.mark.parametrize("rows", [125, 1000])
+def test_a_limit_that_is_just_kept_is_kept_at_any_share(rows: int) -> None:
+    for count in range(rows + 1):
+        share = round(count / rows, 3)
+        assert not Gate(share, share).misses([summary("a", 100 * count / rows, 100 * count / rows)])
+
+
 def test_a_model_that_was_never_right_misses_every_flip_rate() -> None:
     gate = Gate(max_flip_rate=1)
     assert gate.misses([summary("a", 0.0, None)]) == [
