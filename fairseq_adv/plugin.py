@@ -101,6 +101,7 @@ PATCHES: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (BackgroundConsumer, "run", data_loading.load_ahead),
     (DataLoader, "__init__", data_loading.load_for_one_epoch),
     (data_utils, "numpy_seed", data_loading.numpy_seed),
+    (data_utils, "raise_if_valid_subsets_unintentionally_ignored", training_loop.refuse_unused_splits),
     (TokenBlockDataset, "_build_slice_indices", data_loading.build_slice_indices),
     # --amp.
     (AMPOptimizer, "__init__", mixed_precision.scale_on_gpus),

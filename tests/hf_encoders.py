@@ -73,6 +73,7 @@ SELDOM: dict[str, tuple[str, dict[str, Any]]] = {  # tested only where they are 
         },
     ),
     "ernie": ("ernie", {}),
+    "roformer": ("roformer", {"embedding_size": 16}),
     "mpnet": ("mpnet", {"max_position_embeddings": 42}),
     "convbert": (
         "convbert", {"embedding_size": 16, "head_ratio": 2, "conv_kernel_size": 3, "num_groups": 1},

@@ -42,7 +42,11 @@ class TrainOptions:
 
     def words(self) -> list[str]:
         """All options as command-line arguments: ours, then the user's as they were given."""
-        return [*filter(None, chain.from_iterable(self.filled.items())), *self._own]
+        ours = [
+            (f"{name}={value}",) if value.startswith("-") else (name, value)
+            for name, value in self.filled.items()
+        ]
+        return [*filter(None, chain.from_iterable(ours)), *self._own]
 
     def has(self, *options: str) -> bool:
         """Whether the user gave one of these."""

@@ -60,8 +60,11 @@ def check_arguments(args: Namespace) -> None:
     """Checks likewise the arguments of ``fairseq-train``, some of which fairseq reads as text.
 
     Raises:
-        DataError: see :func:`check_run`.
+        DataError: see :func:`check_run`; a text has ``${``.
     """
+    for name, value in vars(args).items():
+        if isinstance(value, str) and "${" in value:  # the name of another option, in a yaml
+            raise DataError(f"{name}: {value}: must not have ${{. Give the folder another name")
     declared: dict[str, Numbers] = {}
     names = {"task": args.task, "model": args.arch, "criterion": args.criterion}
     for part in OF_FAIRSEQ:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
@@ -151,7 +152,26 @@ def get_valid_stats(
             f"--best-checkpoint-metric {metric}: the validation logs no such number. Pass one of "
             f"{', '.join(sorted(set(stats) - _NO_SCORES))}"
         )
-    return original(cfg, trainer, stats, tracking_best)
+    own = {name: value for name, value in stats.items() if name.startswith("best_")}
+    found = original(cfg, trainer, stats, tracking_best)
+    found.update(own)  # the F1 of spans at the best threshold, not the best F1 so far
+    return found
+
+
+def refuse_unused_splits(original: Original, cfg: Any) -> None:
+    """Says in one line which splits a run would leave out.
+
+    fairseq/data/data_utils.py, line 605: a ValueError, and options that not every task takes.
+    """
+    try:
+        original(cfg)
+    except ValueError as error:
+        others = ",".join(sorted(re.findall(r"'([^']+)'", str(error))))
+        ours = cfg.dataset.valid_subset
+        raise DataError(
+            f"--valid-subset {ours}: the data have {others} too. Pass --valid-subset {ours},{others}, or "
+            "--ignore-unused-valid-subsets"
+        ) from error
 
 
 def _why_no_update(update_freq: Sequence[int], epoch_itr: Any) -> str:

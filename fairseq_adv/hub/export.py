@@ -202,9 +202,12 @@ def _in_its_order(tensor: Tensor, rows: Tensor, words: int) -> Tensor:
     if len(rows) not in tensor.shape:
         return tensor
     axis = tensor.shape.index(len(rows))
-    present = (rows >= 0).nonzero()[:, 0]
+    # Of two symbols that are one word the last counts: those around a text, not padding or an unknown word.
+    order = [1, 3, *range(4, len(rows)), 0, 2]
+    ids = {row: number for number in order if (row := int(rows[number])) >= 0}
+    rows, present = torch.tensor([*ids]), torch.tensor([*ids.values()])
     shape = [words if number == axis else size for number, size in enumerate(tensor.shape)]
-    return tensor.new_zeros(shape).index_copy(axis, rows[present], tensor.index_select(axis, present))
+    return tensor.new_zeros(shape).index_copy(axis, rows, tensor.index_select(axis, present))
 
 
 def _class_names(state: TrainedState, trained: Trained, labels: Optional[str]) -> list[str]:

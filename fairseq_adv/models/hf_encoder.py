@@ -219,6 +219,12 @@ class HFEncoderModel(BaseFairseqModel):
         head = [name for name in self.hf.state_dict() if not name.startswith(encoder)]
         return self.has_masked_lm_head and any(name in (self._tensors or {}) for name in head)
 
+    def is_of_head(self, name: str) -> bool:
+        """Whether a weight is a head's or the pooler's, which another task's checkpoint may lack."""
+        encoder = f"hf.{self.hf.base_model_prefix}."
+        alone = self._head == "Model"
+        return name.startswith("hf.") and not alone and (not name.startswith(encoder) or ".pooler." in name)
+
     def class_axes(self) -> dict[str, int]:
         """See :func:`fairseq_adv.data.class_rows.class_axes`."""
         return {
@@ -252,7 +258,10 @@ class HFEncoderModel(BaseFairseqModel):
         self.hf = transformers_models.build(self._config, self._head, tensors, str(self.args.hf_model))
         if self.args.checkpoint_activations:
             self.hf.gradient_checkpointing_enable({"use_reentrant": False})
-        transformers_models.encoder_parts(self.hf)  # refuses one without word embeddings
+        try:
+            transformers_models.encoder_parts(self.hf)
+        except ValueError as error:
+            raise DataError(f"{self.args.hf_model}: {error}. Pass another encoder") from error
         again = self.args.checkpoint_activations  # the backward pass runs layers again, outside a context
         self.first_token_modules = None if again else transformers_models.first_token_modules(self.hf)
 
@@ -273,5 +282,5 @@ def base_architecture(args: Any) -> None:
     """What is not given is the encoder's own."""
     for name in ("hf_model", "hf_encoder", "max_positions", *_DROPOUTS):
         setattr(args, name, getattr(args, name, None))
-    args.encoder_layerdrop = getattr(args, "encoder_layerdrop", 0)
-    args.checkpoint_activations = getattr(args, "checkpoint_activations", False)
+    args.encoder_layerdrop = getattr(args, "encoder_layerdrop", None) or 0  # None: a yaml's
+    args.checkpoint_activations = getattr(args, "checkpoint_activations", None) or False

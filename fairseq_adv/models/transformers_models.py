@@ -55,6 +55,7 @@ _AFTER_ATTENTION = {
     "distilbert": ("sa_layer_norm",),
     "mpnet": ("intermediate", "output"),
 }
+_READ_THE_LAST = ("convbert", "roformer")  # token of a choice, padding or not, by their default
 _SPECIAL_IDS = {
     "pad_token_id": 1, "bos_token_id": 0, "cls_token_id": 0, "eos_token_id": 2, "sep_token_id": 2,
 }  # fmt: skip
@@ -235,6 +236,10 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str,
         DataError: transformers has no such model, or weights of the encoder are missing or of another shape.
     """
     config = copy.deepcopy(config)
+    if head == "MultipleChoice" and config.model_type == "longformer":
+        raise DataError(f"{where}: transformers' Longformer reads no choices without three separators")
+    if head == "MultipleChoice" and config.model_type in _READ_THE_LAST:
+        config.summary_type = "first"
     model_class = _class_of(config, head)
     if tensors is None:
         return model_class._from_config(config, **_precision(torch.float32))

@@ -168,6 +168,8 @@ def _pair(key: str, default: Any, group: str, old: Options, new: Options) -> tup
 def _same(key: str, old: Any, new: Any) -> bool:
     if old == new or str(old) == str(new):
         return True
+    if key == "encoder_layerdrop":  # an encoder of transformers in a yaml had None
+        return not (old or new)
     if key == "ddp_backend":
         return "slowmo" not in (str(old), str(new))  # the others make the same updates
     if _numbers(old) is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -46,6 +47,16 @@ def prepare_head(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool)
         DataError: a run can't resume because its classes had another order or other names; or
             ``--keep-head``, but the head has other classes.
     """
+    is_named = trainer.cfg.checkpoint.restore_file != "checkpoint_last.pt"
+    starts = reset_optimizer or (is_named and not state.get("last_optimizer_state"))
+    told = _order_head(state, trainer, starts)
+    new = _add_new_head(state["model"], trainer.get_model()) if starts else []
+    if new and not told:
+        told = f"{checkpoint_path(trainer)}: has no head for this task; a new one begins ({new[0]}, …)"
+    return told
+
+
+def _order_head(state: dict[str, Any], trainer: Trainer, starts: bool) -> str:
     task, weights, model = trainer.task, state["model"], trainer.get_model()
     converted = {name: weights.pop(name) for name in [*weights] if name.startswith(CONVERTED_HEAD)}
     classes, names = classes_of(task), known_labels(state["cfg"]) if state.get("cfg") else []
@@ -59,8 +70,8 @@ def prepare_head(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool)
     sizes = [weights[one].size(axis) for one, axis in axes.items() if one in weights]
     if classes is None or not sizes:
         return ""
-    path, is_named = checkpoint_path(trainer), trainer.cfg.checkpoint.restore_file != "checkpoint_last.pt"
-    if not (reset_optimizer or (is_named and not state.get("last_optimizer_state"))):
+    path = checkpoint_path(trainer)
+    if not starts:
         _check_resumed(path, names, classes)
         return ""
     start = head_to_start_from(path, names, sizes[0], classes, bool(getattr(task.cfg, "keep_head", False)))
@@ -71,6 +82,26 @@ def prepare_head(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool)
     for one in [one for one in fresh if one in axes or one.startswith(f"{HEADS}{name}.")]:
         weights[one] = fresh[one].detach().cpu().clone()
     return start.message
+
+
+def _add_new_head(weights: dict[str, Tensor], model: nn.Module) -> list[str]:
+    """Replaces the head of another task in the weights of an encoder of transformers by the model's own.
+
+    fairseq's RoBERTa does so when it loads them. Returns the names of the new weights.
+    """
+    is_of_head: Callable[[str], bool] | None = getattr(model, "is_of_head", None)
+    if is_of_head is None:
+        return []
+    every = model.state_dict()
+    own = {name: weight for name, weight in every.items() if is_of_head(name)}
+    encoder = {weight.data_ptr(): name for name, weight in every.items() if name not in own}
+    new = [name for name, weight in own.items() if weights.get(name, weight[:0]).shape != weight.shape]
+    for name in [name for name in weights if is_of_head(name) and name not in own]:
+        del weights[name]
+    for name in new:
+        tied = encoder.get(own[name].data_ptr(), "")  # the words' table, in a masked-LM head
+        weights[name] = weights[tied] if tied in weights else own[name].detach().cpu().clone()
+    return new
 
 
 def tell_of_head(trainer: Trainer, told: str | None) -> None:

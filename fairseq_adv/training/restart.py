@@ -47,15 +47,20 @@ _OF_TOKENIZER = {"data", "tokenizer", "--tokenizer-dir"}
 
 
 def check_start(saving: Any) -> None:
-    """Raises DataError if the checkpoint to start from, by the options ``checkpoint``, does not exist."""
+    """Raises DataError if the checkpoint to start from, by the options ``checkpoint``, does not exist, or if
+    there are two.
+    """
     option, path = "--restore-file", saving.restore_file
     if path == "checkpoint_last.pt":
         has_begun = os.path.isfile(os.path.join(saving.save_dir, path))
-        option, path = "--continue-once", None if has_begun else saving.continue_once
+        name = "finetune_from_model" if saving.continue_once is None else "continue_once"
+        option, path = f"--{name.replace('_', '-')}", None if has_begun else saving[name]
+    elif saving.finetune_from_model:
+        raise DataError("--restore-file and --finetune-from-model: a run starts from one. Leave one out")
     if path and "://" not in path and not os.path.isfile(path):
         raise DataError(
-            f"{option} {path}: no such file. fairseq would train from random weights; pass the path of the "
-            "pre-trained checkpoint, or leave the option out to train from scratch."
+            f"{option} {path}: no such file. Pass the path of the pre-trained checkpoint, or leave the "
+            "option out to train from scratch."
         )
 
 

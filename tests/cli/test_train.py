@@ -47,6 +47,7 @@ from token_data import write_spans, write_tags
 from torch.distributed import run as torchrun
 
 import fairseq_adv.cli
+from fairseq_adv.cli.check_options import checked
 from fairseq_adv.cli.train import _save_tokenizer
 from fairseq_adv.cli.train_command import _fill_task, count_updates, filled_in
 from fairseq_adv.cli.train_folders import detect_task, task_of
@@ -607,6 +608,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
         ("--criterion pgd --vat-alpha 3", "--vat-alpha: an option of alum_vat, sift, smart, not of pgd."),
         ("--max-epoch 3 4", "4: belongs to no option"),
         ("--save-async", "--write-checkpoints-asynchronously needs iopath: pip ins"),
+        ("--tensorboard-logdir ${x}", "tensorboard_logdir: ${x}: must not have ${. Give the folder another"),
     ],
 )
 def test_what_does_not_exist_is_refused_before_anything_is_printed(
@@ -688,6 +690,11 @@ def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Pat
     ours, plain = (options_of(data, encoder, *own, *more) for more in ([], ["--criterion", "standard"]))
     assert int(ours["--total-num-update"]) == 2 * int(plain["--total-num-update"])
     assert filled["--max-update"] == plain["--total-num-update"]  # unless told otherwise, as many updates
+
+
+def test_a_folder_may_begin_with_a_dash(data: Path, encoder: Path) -> None:
+    filled = filled_in(str(data), encoder, ["--save-dir=-out"])
+    assert checked(str(data), filled).log_file == "-out/train.log"
 
 
 def test_the_score_of_a_task_of_ones_own_is_maximised() -> None:

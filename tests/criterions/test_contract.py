@@ -166,11 +166,16 @@ def test_every_option_has_a_help_text(method: str) -> None:
 def test_a_missing_start_stops_the_run_before_the_first_update(data: Path, tmp_path: Path) -> None:
     """fairseq 0.12.2 itself logs one line and trains from random weights."""
     missing = tmp_path / "roberta.pt"
-    once = train_args(data, tmp_path, "freelb", "--continue-once", str(missing))
-    with pytest.raises(ValueError, match=f"--continue-once {missing}: no such file"):
-        build(once)
-    (tmp_path / "checkpoint_last.pt").touch()  # the run goes on with it, whatever it began with
-    build(once)
+    for number, option in enumerate(("--continue-once", "--finetune-from-model")):
+        folder = tmp_path / str(number)
+        begun = train_args(data, folder, "freelb", option, str(missing))
+        with pytest.raises(ValueError, match=f"{option} {missing}: no such file"):
+            build(begun)
+        folder.mkdir()
+        (folder / "checkpoint_last.pt").touch()  # the run goes on with it, whatever it began with
+        build(begun)
+    with pytest.raises(ValueError, match="a run starts from one"):
+        build([*begun, "--restore-file", str(missing)])
     args = train_args(data, tmp_path / "save", "freelb", "--restore-file", str(missing))
     done = run_command(command("fairseq-train"), *args)
     assert done.returncode != 0

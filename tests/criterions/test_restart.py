@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from support import ADVERSARIAL, batch, build, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.models import hf_encoder
 from fairseq_adv.training.changed_options import (
     CHOSEN,
     LIMITS,
@@ -22,6 +23,7 @@ from fairseq_adv.training.changed_options import (
     PATHS,
     SCHEDULE,
     Changes,
+    _same,
     compare,
 )
 from fairseq_adv.training.restart import check_restart
@@ -356,6 +358,15 @@ def test_what_an_older_checkpoint_lacks_counts_as_the_default(data: Path, tmp_pa
     assert compare(old, cfg).refused == []  # 3 is the default
     cfg.criterion.adv_steps = 4
     assert compare(old, cfg).refused == ["--adv-steps: 3 -> 4"]
+
+
+@pytest.mark.parametrize(("before", "now", "same"), [(None, 0, True), (0.0, None, True), (None, 0.1, False)])
+def test_no_layerdrop_is_none_or_zero(before: Any, now: Any, same: bool) -> None:
+    """Encoders of transformers had None from a yaml and 0 from a command line."""
+    assert _same("encoder_layerdrop", before, now) is same
+    args = OmegaConf.create({"_name": "hf_encoder"})
+    hf_encoder.base_architecture(args)
+    assert args.encoder_layerdrop == 0 and args.checkpoint_activations is False
 
 
 @pytest.mark.parametrize(

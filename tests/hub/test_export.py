@@ -24,7 +24,7 @@ from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.convert import convert_hf_checkpoint
-from fairseq_adv.hub.export import export_checkpoint
+from fairseq_adv.hub.export import _in_its_order, export_checkpoint
 
 transformers = pytest.importorskip("transformers", reason="compares with transformers' own models")
 
@@ -306,6 +306,15 @@ def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
     answer = pipeline(text)
     assert [one["token"] for one in answer] == [rows[index] for index in best.indices.tolist()]
     assert largest(best.values.tolist(), [one["score"] for one in answer]) < CLOSE
+
+
+def test_of_two_symbols_that_are_one_word_the_one_around_texts_is_exported() -> None:
+    """Padding as the first token, an unknown word as the last; the mask is one of the others."""
+    special = {"<s>": 1, "<pad>": 1, "</s>": 4, "<unk>": 4, "<mask>": 2}
+    rows = torch.tensor(vocabulary_rows(6, special))
+    assert rows.tolist() == [1, 1, 4, 4, 0, 3, 5, 2]
+    exported = _in_its_order(torch.arange(8.0).reshape(8, 1), rows, 6)
+    assert exported[:, 0].tolist() == [4, 0, 7, 5, 2, 6]
 
 
 @pytest.mark.parametrize("encoder", ["roberta"], indirect=True)

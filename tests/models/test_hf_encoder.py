@@ -15,6 +15,7 @@ import hf_encoders
 import pytest
 import torch
 from criterions.restated import DROPOUT, FP16, ROWS, change, flat, one_step, recorded
+from fairseq import checkpoint_utils
 from hf_encoders import KINDS, SELDOM, TEXT, WORDS, hf_args, hf_run, save_encoder
 from methods import OPTIONS
 from odd_strings import SPECIAL, odd_strings
@@ -247,6 +248,65 @@ def test_a_former_heads_layer_for_other_classes_is_new(
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("masked_lm", "classes"), ("classes", "masked_lm"), ("classes", "regression"),
+     ("classes", "commonsense_qa"), ("tagging", "span_qa"), ("regression", "commonsense_qa")],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["bert", "modernbert"])
+def test_a_run_starts_from_the_encoder_of_another_tasks_checkpoint(
+    encoders: dict[str, Path], hf_data: dict[str, Path], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture, kind: str, before: str, after: str,
+) -> None:  # fmt: skip
+    """What the checkpoint lacks is the folder's, or new."""
+    caplog.set_level("INFO")
+    first = hf_run(hf_data, encoders[kind], before, "standard", "--no-save-optimizer-state")
+    with torch.no_grad():
+        for parameter in first.model.parameters():
+            parameter.add_(1.0)
+    first.trainer.save_checkpoint(str(tmp_path / "a.pt"), {"train_iterator": {"epoch": 1}})
+    words = ["--finetune-from-model", str(tmp_path / "a.pt")]
+    run = hf_run(hf_data, encoders[kind], after, "standard", *words)
+    checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+    untouched = hf_run(hf_data, encoders[kind], after, "standard").model.state_dict()
+    saved, found = first.model.state_dict(), run.trainer.get_model().state_dict()
+    encoder = f"hf.{run.model.hf.base_model_prefix}."
+    new = [name for name, one in found.items() if name not in saved or one.shape != saved[name].shape]
+    for name, weight in found.items():
+        if name not in new:
+            assert torch.equal(weight, saved[name]), name
+        elif "decoder.weight" in name:  # tied
+            assert torch.equal(weight, found[next(one for one in found if one.startswith(encoder))])
+        elif "pooler" in name:
+            assert torch.equal(weight, untouched[name])
+        else:
+            assert not name.startswith(encoder)
+    is_kept = before == "regression"  # one number, as of each choice
+    assert ("has no head for this task; a new one begins" in caplog.text) is not is_kept
+
+
+@pytest.mark.parametrize("kind", ["roformer", "convbert"])
+def test_a_choice_is_read_at_its_first_token(
+    encoders: dict[str, Path], hf_data: dict[str, Path], kind: str
+) -> None:
+    """transformers' default is the last place of the mini-batch: padding, where a row is shorter."""
+    model = hf_run(hf_data, encoders[kind], "commonsense_qa", "standard").model.eval()
+    row = torch.tensor([[0, 7, 8, 2]])
+    if kind == "roformer":  # the other's convolution reads padding itself
+        head = {"classification_head_name": next(iter(model.classification_heads))}
+        padded = torch.nn.functional.pad(row, (0, 3), value=1)
+        alone, padded = (model(one, **head)[0] for one in (row, padded))
+        torch.testing.assert_close(alone, padded, rtol=1e-5, atol=1e-6)
+    assert model.hf.config.summary_type == "first"
+
+
+def test_a_longformer_of_choices_is_refused() -> None:
+    from transformers import LongformerConfig
+
+    with pytest.raises(DataError, match="Longformer reads no choices"):
+        transformers_models.build(LongformerConfig(), "MultipleChoice", None, "folder")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_methods_find_its_parts(hf_data: dict[str, Path], encoders: dict[str, Path], kind: str) -> None:
     """The perturbation of a factorised embedding comes before the projection."""
@@ -277,7 +337,8 @@ def test_a_model_without_word_embeddings_is_refused(
     from transformers import BertModel
 
     monkeypatch.setattr(BertModel, "get_input_embeddings", lambda self: nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="BertModel has no word embeddings that can be perturbed"):
+    told = "bert: BertModel has no word embeddings that can be perturbed. Pass another encoder"
+    with pytest.raises(DataError, match=told):
         hf_run(hf_data, encoders["bert"], "classes", "freelb")
 
 

@@ -237,6 +237,8 @@ def _has_lines(file: InputFile) -> bool:
     columns = _columns_of(file)
     if not columns:
         return True
+    if set(columns) == {"text", "label"} and file.header:
+        return False  # cells, or a class and a text on each line
     if not find_separator(file.path, file.encoding, ".txt", columns if file.header else None):
         raise DataError(
             f"{file.path}: a .txt file has no columns if its cells aren't separated by tabs, commas or "

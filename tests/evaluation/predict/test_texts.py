@@ -33,6 +33,13 @@ def test_rows(name: str, content: str, columns: list[Any], expected: list[Any], 
     assert TextPredictor.read(InputFile(path, *columns)) == expected
 
 
+def test_a_txt_may_have_a_class_on_each_line(tmp_path: Path) -> None:
+    """If it is named; with --text alone a plain text would lose its first word."""
+    (tmp_path / "a.txt").write_text("HUM who was it\nNUM how many\n")
+    found = TextPredictor.read(InputFile(tmp_path / "a.txt", "text", label="label"))
+    assert found == [("who was it",), ("how many",)]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "columns", "message"),
     [
