@@ -30,7 +30,7 @@ from support import build, command, run_command, train_args, write_task
 import fairseq_adv.plugin  # noqa: F401
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import write_indexed
-from fairseq_adv.fairseq_patches import commands, data_loading
+from fairseq_adv.fairseq_patches import commands, data_loading, training_loop
 from fairseq_adv.fairseq_patches.workers import end_with_torchrun
 
 
@@ -316,3 +316,16 @@ def test_heads_with_and_without_spectral_norm_are_read_from_a_checkpoint(
     heads = {name: value for name, value in second.state_dict().items() if "heads" in name}
     assert heads and all(torch.equal(value, saved[name]) for name, value in heads.items())
     assert any(name.endswith("weight_orig") for name in saved) is bool(words)
+
+
+def test_a_score_named_best_is_not_the_best_score_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans have a best_f1, which fairseq overwrites from the second validation on."""
+    from fairseq_cli import train
+
+    options = {"best_checkpoint_metric": "f1", "maximize_best_checkpoint_metric": True}
+    cfg = SimpleNamespace(checkpoint=SimpleNamespace(**options))
+    trainer = SimpleNamespace(task=None, get_num_updates=lambda: 7)
+    monkeypatch.setattr(checkpoint_utils.save_checkpoint, "best", 30.0, raising=False)
+    original = getattr(train.get_valid_stats, "__wrapped__", train.get_valid_stats)
+    found = training_loop.get_valid_stats(original, cfg, trainer, {"f1": 25.0, "best_f1": 40.0}, True)
+    assert (found["f1"], found["best_f1"], found["num_updates"]) == (25.0, 40.0, 7)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ADAM = {"--adam-betas": "(0.9, 0.98)", "--adam-eps": "1e-06", "--weight-decay": "0.01"}
 # How scores begin.
 _HIGHER = (
-    "acc", "best_", "exact", "f1", "macro_f1", "map", "mcc", "micro_f1", "pearson", "precision", "recall",
+    "acc", "best_", "exact", "f1", "macro_f1", "mcc", "micro_f1", "pearson", "precision", "recall",
     "spearman",
 )  # fmt: skip
 _MULTIPLE = "--required-batch-size-multiple"
@@ -160,8 +160,8 @@ def _fill_task(
     if record.metric:
         options.fill({"--best-checkpoint-metric": record.metric})
     metric = options.value("--best-checkpoint-metric")
-    is_the_tasks = "--best-checkpoint-metric" in options.filled
-    if is_the_tasks or metric.startswith(_HIGHER) or metric == "em":
+    is_the_tasks = bool(record.metric) and options.filled.get("--best-checkpoint-metric") == record.metric
+    if is_the_tasks or metric.startswith(_HIGHER) or metric in ("em", "map"):
         options.fill({"--maximize-best-checkpoint-metric": ""})
 
 

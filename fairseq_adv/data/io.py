@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import shutil
 import stat
 import unicodedata
@@ -26,6 +27,10 @@ LOCK = ".lock"
 CANNOT_LOCK = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a network file system without locks."""
 _BLOCK = 1 << 20
+_OF_MODEL = re.compile(  # a folder of Hugging Face's
+    r"(config|tokenizer.*|vocab|added_tokens|special_tokens_map)\.json|(vocab|merges)\.txt|.*\.model"
+    r"|(pytorch_)?model.*\.(safetensors|bin|index\.json)"
+)
 _SHOW_FROM = 256 << 20
 _WHOLE = 512 << 20  # bytes; the tokenizer.json of a large vocabulary has 40 MB, a log of 1e6 updates 400
 
@@ -154,10 +159,12 @@ def sha256_of(path: Path) -> str:
 
 
 def digest_of_model(path: Path) -> str:
-    """The SHA-256 of a checkpoint, or of the names and contents of a model folder's files."""
+    """The SHA-256 of a checkpoint; of a model folder that of the names and contents of its weights,
+    configuration and tokenizer.
+    """
     if not path.is_dir():
         return sha256_of(path)
-    files = sorted(one for one in path.iterdir() if one.is_file())
+    files = sorted(one for one in path.iterdir() if _OF_MODEL.fullmatch(one.name) and one.is_file())
     names = "".join(f"{sha256_of(one)}  {one.name}\n" for one in files)
     return hashlib.sha256(names.encode("utf-8", "surrogateescape")).hexdigest()
 

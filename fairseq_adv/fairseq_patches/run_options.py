@@ -64,7 +64,7 @@ def check_arguments(args: Namespace) -> None:
     """
     for name, value in vars(args).items():
         if isinstance(value, str) and "${" in value:  # the name of another option, in a yaml
-            raise DataError(f"{name}: {value}: must not have ${{. Give the folder another name")
+            raise DataError(f"{name}: {value}: must not have ${{. Leave it out")
     declared: dict[str, Numbers] = {}
     names = {"task": args.task, "model": args.arch, "criterion": args.criterion}
     for part in OF_FAIRSEQ:

@@ -204,7 +204,8 @@ def _in_its_order(tensor: Tensor, rows: Tensor, words: int) -> Tensor:
     axis = tensor.shape.index(len(rows))
     # Of two symbols that are one word the last counts: those around a text, not padding or an unknown word.
     order = [1, 3, *range(4, len(rows)), 0, 2]
-    ids = {row: number for number in order if (row := int(rows[number])) >= 0}
+    words_of = rows.tolist()
+    ids = {words_of[number]: number for number in order if words_of[number] >= 0}
     rows, present = torch.tensor([*ids]), torch.tensor([*ids.values()])
     shape = [words if number == axis else size for number, size in enumerate(tensor.shape)]
     return tensor.new_zeros(shape).index_copy(axis, rows, tensor.index_select(axis, present))

@@ -34,7 +34,8 @@ class DropoutReplay:
     def __init__(
         self, devices: Iterable[torch.device], enabled: bool = True, layers: Sequence[nn.Module] = ()
     ) -> None:
-        self.devices = [device for device in devices if device.type != "cpu"]
+        # A TPU has no such generator.
+        self.devices = [one for one in devices if one.type != "cpu" and hasattr(torch, one.type)]
         self.enabled = enabled
         self.layers = layers if enabled else ()
         self._states: list[Tensor] | None = None

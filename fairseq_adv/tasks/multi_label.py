@@ -43,7 +43,7 @@ class MultiLabelTask(TextClassificationTask):
 
     def build_criterion(self, cfg: Any) -> FairseqCriterion:
         criterion = super().build_criterion(cfg)
-        if not hasattr(criterion, "objective"):
+        if type(criterion).__module__.startswith("fairseq."):
             raise DataError(
                 f"--criterion {cfg._name}: fairseq's takes one class a text, and --task multi_label has "
                 "several labels. Pass --criterion standard, or another of this project's"

@@ -32,27 +32,34 @@ from fairseq_adv.training.restart import checkpoint_path
 logger = logging.getLogger(__name__)
 
 
-def prepare_head(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> str:
+def starts_anew(state: dict[str, Any], trainer: Trainer, reset_optimizer: bool) -> bool:
+    """Whether a run starts from a checkpoint: also from a file that is named and has no optimizer's state.
+    Otherwise the checkpoint's own run resumes.
+    """
+    is_named = trainer.cfg.checkpoint.restore_file != "checkpoint_last.pt"
+    return reset_optimizer or (is_named and not state.get("last_optimizer_state"))
+
+
+def prepare_head(state: dict[str, Any], trainer: Trainer, starts: bool) -> str:
     """Gives the rows of the head in a checkpoint the order of the data's classes, or the model's own values.
 
     Args:
         state: the checkpoint's contents; changed in place if a run starts from it.
-        reset_optimizer: a run starts from it. So it does from a file that is named and has no optimizer's
-            state; otherwise the checkpoint's own run resumes.
+        starts: from :func:`starts_anew`.
 
     Returns:
         how the head begins, for :func:`tell_of_head`; "" if there is nothing to tell.
 
     Raises:
         DataError: a run can't resume because its classes had another order or other names; or
-            ``--keep-head``, but the head has other classes.
+            ``--keep-head``, but there is no head, or it has other classes.
     """
-    is_named = trainer.cfg.checkpoint.restore_file != "checkpoint_last.pt"
-    starts = reset_optimizer or (is_named and not state.get("last_optimizer_state"))
     told = _order_head(state, trainer, starts)
     new = _add_new_head(state["model"], trainer.get_model()) if starts else []
     if new and not told:
         told = f"{checkpoint_path(trainer)}: has no head for this task; a new one begins ({new[0]}, …)"
+        if getattr(trainer.task.cfg, "keep_head", False):
+            raise DataError(f"--keep-head: {told.replace('; a new one begins', '')}. Leave the option out")
     return told
 
 
@@ -87,7 +94,7 @@ def _order_head(state: dict[str, Any], trainer: Trainer, starts: bool) -> str:
 def _add_new_head(weights: dict[str, Tensor], model: nn.Module) -> list[str]:
     """Replaces the head of another task in the weights of an encoder of transformers by the model's own.
 
-    fairseq's RoBERTa does so when it loads them. Returns the names of the new weights.
+    fairseq's RoBERTa does so when it loads them. Returns the names of the new weights, without a pooler's.
     """
     is_of_head: Callable[[str], bool] | None = getattr(model, "is_of_head", None)
     if is_of_head is None:
@@ -101,7 +108,7 @@ def _add_new_head(weights: dict[str, Tensor], model: nn.Module) -> list[str]:
     for name in new:
         tied = encoder.get(own[name].data_ptr(), "")  # the words' table, in a masked-LM head
         weights[name] = weights[tied] if tied in weights else own[name].detach().cpu().clone()
-    return new
+    return [name for name in new if ".pooler." not in name]
 
 
 def tell_of_head(trainer: Trainer, told: str | None) -> None:

@@ -47,7 +47,13 @@ from fairseq_adv.training import half_precision
 from fairseq_adv.training.average import average_tied_weights_once
 from fairseq_adv.training.data_digest import digests_of
 from fairseq_adv.training.depth import freeze, set_rates_by_depth
-from fairseq_adv.training.first_head import kept_layers, number_as_before, prepare_head, tell_of_head
+from fairseq_adv.training.first_head import (
+    kept_layers,
+    number_as_before,
+    prepare_head,
+    starts_anew,
+    tell_of_head,
+)
 from fairseq_adv.training.gradients import handle_together
 from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
 from fairseq_adv.training.restart import (
@@ -336,7 +342,8 @@ class AdversarialTrainer(Trainer):
         """
         refuse_fp16_without_gpu(self)  # before fairseq loads the state of an optimizer
         number_as_before(state, self)
-        self._head_told = prepare_head(state, self, reset_optimizer)
+        starts = starts_anew(state, self, reset_optimizer)
+        self._head_told = prepare_head(state, self, starts)
         if reset_optimizer:
             # --stop-time-hours counts from now on.
             for name in (RECORD, FIRST_UPDATE, "previous_training_time"):
@@ -347,7 +354,7 @@ class AdversarialTrainer(Trainer):
         if reset_optimizer or not state.get("criterion"):  # a new run has new weights of the criterion
             state["criterion"] = self.method.state_dict()
         extra = state.get("extra_state")
-        if self.cfg.ema.store_ema and isinstance(extra, dict) and (reset_optimizer or "ema" not in extra):
+        if self.cfg.ema.store_ema and isinstance(extra, dict) and (starts or "ema" not in extra):
             # A new run's average starts from its initial weights, not from an earlier run's average. fairseq
             # intends this for checkpoints without an average, too, but by then it has deleted the weights
             # (lines 572 and 649), and fails with `KeyError: 'model'`.

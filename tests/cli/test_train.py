@@ -129,7 +129,7 @@ METRIC, HIGHEST = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric
         }),
         ("-a roberta_base", {"--arch": "roberta_base"}),
         *((f"{METRIC} {name}", {HIGHEST: ""}) for name in ("f1", "em", *SCORES)),
-        *((f"{METRIC} {name}", {HIGHEST: None}) for name in ("ppl", "mse")),
+        *((f"{METRIC} {name}", {HIGHEST: None}) for name in ("ppl", "mse", "mape")),
         ("--required-batch-size-multiple 8 --batch-size 12 --max-epoch 1", {"--total-num-update": "3"}),
         # Sizes are shares of the embeddings' norm, unless one is given.
         ("--criterion standard", {"--adv-relative": None, "--lr": "5e-05"}),
@@ -608,7 +608,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
         ("--criterion pgd --vat-alpha 3", "--vat-alpha: an option of alum_vat, sift, smart, not of pgd."),
         ("--max-epoch 3 4", "4: belongs to no option"),
         ("--save-async", "--write-checkpoints-asynchronously needs iopath: pip ins"),
-        ("--tensorboard-logdir ${x}", "tensorboard_logdir: ${x}: must not have ${. Give the folder another"),
+        ("--tensorboard-logdir ${x}", "tensorboard_logdir: ${x}: must not have ${. Leave it out"),
     ],
 )
 def test_what_does_not_exist_is_refused_before_anything_is_printed(
@@ -698,11 +698,17 @@ def test_a_folder_may_begin_with_a_dash(data: Path, encoder: Path) -> None:
 
 
 def test_the_score_of_a_task_of_ones_own_is_maximised() -> None:
-    """Whatever it is called; not what the user chooses instead."""
-    for own in ([], [METRIC, "loss"]):
+    """Whatever it is called; not what the user, or the record's function, chooses instead."""
+
+    def choose(options: TrainOptions, *rest: object) -> None:
+        options.fill({METRIC: "mse"})
+
+    for own, fill, expected in (([], None, "bleu"), ([METRIC, "loss"], None, ""), ([], choose, "mse")):
         options = TrainOptions(own)
-        _fill_task(options, replace(CHOICES, metric="bleu", fill=None), [], None, True)
-        assert (METRIC in options.filled, HIGHEST in options.filled) == (not own, not own)
+        metric = "bleu" if fill is None else ""
+        _fill_task(options, replace(CHOICES, metric=metric, fill=fill), [], None, True)
+        assert options.filled.get(METRIC, "") == expected
+        assert (HIGHEST in options.filled) is (expected == "bleu")
 
 
 def test_a_log_on_a_full_disk_is_named() -> None:

@@ -185,6 +185,8 @@ def test_a_prepared_split_is_read_and_calibrates(
         save_temperature(folder, 20.0, {})
         flat = load(folder, device="cpu").predict(texts)
         assert all(max(one.probabilities.values()) < 0.4 for one in flat)
+    (folder / "README.md").write_text("Not of the model.")
+    assert read_temperature(folder) == (1 if several else 20) and len(read_thresholds(folder)) == 3 * several
     edit(folder, initializer_range=0.5)  # no longer the folder that it was fitted for
     assert load(folder, device="cpu").predict(texts) != before or several
     assert read_temperature(folder) == 1 and read_thresholds(folder) == {}

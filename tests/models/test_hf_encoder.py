@@ -265,7 +265,8 @@ def test_a_run_starts_from_the_encoder_of_another_tasks_checkpoint(
         for parameter in first.model.parameters():
             parameter.add_(1.0)
     first.trainer.save_checkpoint(str(tmp_path / "a.pt"), {"train_iterator": {"epoch": 1}})
-    words = ["--finetune-from-model", str(tmp_path / "a.pt")]
+    option = "--restore-file" if before == "classes" else "--finetune-from-model"
+    words = [option, str(tmp_path / "a.pt"), "--store-ema"]
     run = hf_run(hf_data, encoders[kind], after, "standard", *words)
     checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
     untouched = hf_run(hf_data, encoders[kind], after, "standard").model.state_dict()
@@ -281,8 +282,21 @@ def test_a_run_starts_from_the_encoder_of_another_tasks_checkpoint(
             assert torch.equal(weight, untouched[name])
         else:
             assert not name.startswith(encoder)
+    average = run.trainer.ema.get_model().state_dict()
+    assert all(torch.equal(average[name], weight) for name, weight in found.items())
     is_kept = before == "regression"  # one number, as of each choice
     assert ("has no head for this task; a new one begins" in caplog.text) is not is_kept
+
+
+def test_a_head_that_is_not_there_cant_be_kept(
+    encoders: dict[str, Path], hf_data: dict[str, Path], tmp_path: Path
+) -> None:
+    first = hf_run(hf_data, encoders["bert"], "masked_lm", "standard", "--no-save-optimizer-state")
+    first.trainer.save_checkpoint(str(tmp_path / "a.pt"), {"train_iterator": {"epoch": 1}})
+    args = hf_args(hf_data, encoders["bert"], "multi_label", "standard", "--keep-head")
+    run = build([*args, "--finetune-from-model", str(tmp_path / "a.pt")])
+    with pytest.raises(DataError, match=r"--keep-head: .*a.pt: has no head for this task \(hf.classifier"):
+        checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
 
 
 @pytest.mark.parametrize("kind", ["roformer", "convbert"])

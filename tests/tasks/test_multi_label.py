@@ -131,7 +131,7 @@ def test_a_column_with_a_separator_makes_the_same_data(
 def test_lists_of_a_jsonl_are_labels(
     tmp_path: Path, encoder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = [["toxic", "insult"], [], ["insult"], "toxic;insult", 1, None]
+    values = [["toxic", "insult"], [], ["insult", 1], "toxic;insult", 1, None]
     lines = [json.dumps({"comment": f"w{n}", "labels": value}) for n, value in enumerate(values * 4)]
     train = tmp_path / "train.jsonl"
     prepare = CommandMain("prepare classification", capsys)
@@ -140,7 +140,7 @@ def test_lists_of_a_jsonl_are_labels(
     done = prepare(train, tmp_path / "out", *words, "--allow-odd-labels")
     assert done.returncode == 0, done.stderr
     assert "note: 3 labels, of which a text may have several or none: 1, insult, toxic\n" in done.stdout
-    for value in (["toxic", 1], True, 1.5, {"toxic": 1}):
+    for value in (["toxic", True], True, 1.5, {"toxic": 1}, [["toxic"]]):
         train.write_text("\n".join([*lines, json.dumps({"comment": "w", "labels": value})]))
         done = prepare(train, tmp_path / "odd", *words)
         assert done.stderr.startswith(f"error: {train}:25: {value!r} in column 'labels' is neither"), (

@@ -70,16 +70,13 @@ class LabelColumns:
         """The labels in a cell; a .jsonl may have a list of them."""
         if value in (None, "", _NONE):
             return []
-        if isinstance(value, list) and all(isinstance(name, str) for name in value):
-            return value
-        if isinstance(value, int) and not isinstance(value, bool):
-            value = str(value)
-        if not isinstance(value, str):
+        names = value if isinstance(value, list) else [value]
+        if not all(isinstance(name, (str, int)) and not isinstance(name, bool) for name in names):
             raise DataError(
                 f"{where}: {value!r:.40} in column {self.columns[0]!r} is neither a text nor a list of "
                 "texts. Correct it."
             )
-        return value.split(self.separator)
+        return value.split(self.separator) if isinstance(value, str) else [str(name) for name in names]
 
 
 def check_label_name(name: str, where: str) -> str:
