@@ -260,7 +260,8 @@ def test_a_run_starts_from_the_encoder_of_another_tasks_checkpoint(
 ) -> None:  # fmt: skip
     """What the checkpoint lacks is the folder's, or new."""
     caplog.set_level("INFO")
-    first = hf_run(hf_data, encoders[kind], before, "standard", "--no-save-optimizer-state")
+    more = ["--no-save-optimizer-state", "--store-ema"]
+    first = hf_run(hf_data, encoders[kind], before, "standard", *more)
     with torch.no_grad():
         for parameter in first.model.parameters():
             parameter.add_(1.0)
