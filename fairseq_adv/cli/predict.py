@@ -77,6 +77,12 @@ _INPUT = (
 _OF_INPUT = ("text", "text_pair", "label", "label_separator", "no_header", "encoding", "keep")
 _OF_A_FOLDER = ("task", "split", "scores", "wnli_test", "gold")
 
+# Of files whose answers are named without it.
+_ENDINGS = (
+    ".all", ".bio", ".conll", ".csv", ".gz", ".iob", ".iob2", ".json", ".jsonl", ".label", ".parquet", ".tsv",
+    ".txt",
+)  # fmt: skip
+
 
 def predict_options(parser: VerbParser) -> None:
     parser.reads(check=_check)
@@ -134,7 +140,7 @@ def _answer_texts(args: argparse.Namespace) -> None:
     label, *more_labels = args.label or [None]
     columns = (args.text, args.text_pair, header, encoding, label, tuple(args.keep), tuple(more_labels))
     answers = model.answer_file(InputFile(args.input, *columns, args.label_separator))
-    file = (args.out or Path()) / f"predictions-{args.input.stem}.{answers.ending}"
+    file = (args.out or Path()) / f"predictions-{name_without_ending(args.input)}.{answers.ending}"
     contents, report = answers.files(file), answers.report()
     measured = answers.measured("")
     if args.out is None:
@@ -144,6 +150,11 @@ def _answer_texts(args: argparse.Namespace) -> None:
     for path, text in contents.items():
         atomic_write(path, text)
     _show(args.json, file, answers.rows, f"wrote {file} ({answers.rows} rows)", measured, [], report)
+
+
+def name_without_ending(path: Path) -> str:
+    """A file's name, by which its answers are named. CoNLL 2003's eng.testa and eng.testb have no ending."""
+    return path.stem if path.suffix.lower() in _ENDINGS else path.name
 
 
 def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:

@@ -51,7 +51,7 @@ def describe(trainer: Trainer, encoder: str, total: int | None) -> str:
         [
             f"training with {method}{f' ({size})' if size else ''} on {cfg.task.data}{rows}",
             f"encoder {encoder}",
-            f"{'' if total is None else f'{total:,} '}updates, learning rate {cfg.optimization.lr[0]:g}",
+            f"{'' if total is None else f'{total:,} updates, '}learning rate {cfg.optimization.lr[0]:g}",
             f"{_device(trainer)}{f', {workers} workers' if workers > 1 else ''}, {_precision(trainer)}",
         ]
     )

@@ -12,7 +12,8 @@ import logging
 from pathlib import Path
 from typing import Any, Mapping
 
-from fairseq_adv.data.checked_json import TEXT, FieldType, checked_object, is_number
+from fairseq_adv.data.checked_json import TEXT, FieldType, checked_object, is_number, json_object
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, decoded, digest_of_model
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,8 @@ THRESHOLDS: FieldType = (
     lambda value: isinstance(value, dict) and all(is_number(one) and 0 < one < 1 for one in value.values()),
 )
 _MOST = 1 << 20  # bytes
+IN_CONFIG = {"temperature": "fairseq_adv_temperature", "thresholds": "fairseq_adv_thresholds"}
+"""Keys in config.json of a folder that ``fairseq-adv export`` wrote."""
 
 
 def temperature_file(checkpoint: Path) -> Path:
@@ -64,7 +67,8 @@ def _save(path: Path, checkpoint: Path, content: Mapping[str, Any]) -> Path:
 
 
 def read_temperature(checkpoint: Path) -> float:
-    """Reads a checkpoint's temperature; 1, with a warning, if it was fitted for an earlier one of this name.
+    """Reads a checkpoint's temperature, or that in config.json of a folder that it was exported to; 1, with a
+    warning, if it was fitted for an earlier one of this name.
 
     Raises:
         DataError: the file was not written by :func:`save_temperature`.
@@ -78,6 +82,12 @@ def read_thresholds(checkpoint: Path) -> dict[str, float]:
 
 
 def _read(path: Path, checkpoint: Path, name: str, field_type: FieldType, default: Any) -> Any:
+    config = checkpoint / "config.json"
+    if config.is_file() and IN_CONFIG[name] in (values := json_object(config)):
+        default = values[IN_CONFIG[name]]
+        what, is_one = field_type
+        if not is_one(default):
+            raise DataError(f"{config}: {IN_CONFIG[name]} is not {what}. Remove it there")
     if not path.is_file():
         return default
     with path.open("rb") as file:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing
 import os
 import signal
 import sys
@@ -156,7 +155,8 @@ def load_for_one_epoch(original: Original, self: Any, dataset: Any, *words: Any,
     data.
 
     From Python 3.14 on, they would be children of a server: they would not know the training's signals, and
-    import everything anew, without this package's patches. With this patch they are forked, as before.
+    import everything anew, without this package's patches. In a job of hydra's joblib launcher they could not
+    start. With this patch they are forked, as before.
     """
     if isinstance(dataset, FairseqDataset):
         options["persistent_workers"] = False
@@ -164,7 +164,7 @@ def load_for_one_epoch(original: Original, self: Any, dataset: Any, *words: Any,
         options["pin_memory"] = options.get("pin_memory", False) and torch.cuda.is_available()
         if hasattr(signal, "sigwaitinfo"):  # not on macOS
             options.setdefault("worker_init_fn", _leave_signals)
-        if options.get("num_workers") and multiprocessing.get_start_method() == "forkserver":
+        if options.get("num_workers") and sys.platform == "linux":
             options["multiprocessing_context"] = "fork"
     original(self, dataset, *words, **options)
 

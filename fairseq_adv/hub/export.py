@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import rows_of
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.temperature import read_temperature, read_thresholds
+from fairseq_adv.data.temperature import IN_CONFIG, read_temperature, read_thresholds
 from fairseq_adv.data.text.labelled_folder import class_names
 from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
@@ -42,9 +42,9 @@ from fairseq_adv.models import transformers_models
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
 FORMAT = 2
-TEMPERATURE = "fairseq_adv_temperature"
+TEMPERATURE = IN_CONFIG["temperature"]
 """The entry of config.json by which logits are divided for calibrated probabilities."""
-THRESHOLDS = "fairseq_adv_thresholds"
+THRESHOLDS = IN_CONFIG["thresholds"]
 """The entry of config.json with the probability from which on each of several labels is answered."""
 _HF_PREFIX = "hf."  # of an encoder's tensors in a checkpoint
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

@@ -34,7 +34,7 @@ _DROPPED = re.compile(
     r"|.*(attn|experts|kernels?)_(implementation|config).*|reference_compile|use_cache|gradient_checkpointing"
     r"|output_(attentions|hidden_states|past|scores|router_logits)|return_dict|use_return_dict|id2label|label2id"
     r"|num_labels|problem_type|finetuning_task|task_specific_params|torchscript|chunk_size_feed_forward"
-    r"|peft_config|adapters|sparse_prediction"
+    r"|peft_config|adapters|sparse_prediction|fairseq_adv_.*"
 )
 _MOST_LAYERS = 1000
 _PREFIX = "config:"  # fairseq would replace a text that is a Python literal by its value

@@ -25,6 +25,8 @@ from support import (
 )
 from trained_films import train_films
 
+from fairseq_adv.cli.predict import name_without_ending
+
 COMMAND = verb("predict")
 
 
@@ -221,3 +223,11 @@ def test_options_that_do_not_go_together(
     assert done.returncode == 2 and message in done.stderr
     assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith("error: ")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a.tsv", "a"), ("a.b.csv", "a.b"), ("eng.testa", "eng.testa"), ("dev.conll", "dev"), ("a", "a")],
+)
+def test_answers_are_named_by_the_file(name: str, expected: str) -> None:
+    assert name_without_ending(Path(name)) == expected

@@ -30,7 +30,7 @@ def test_the_sizes_of_the_page_by_both_launchers(tmp_path: Path) -> None:
     files, run, compare = re.split(r"^(?=fairseq-)", text.replace("\\\n", ""), flags=re.M)
     (tmp_path / "sizes").mkdir()
     smaller = {"max_positions: 512": "max_positions: 16", "max_epoch: 3": "max_epoch: 1"}
-    for old, new in {**smaller, "batch_size: 16": "batch_size: 16, num_workers: 0"}.items():
+    for old, new in smaller.items():
         assert old in recipe
         recipe = recipe.replace(old, new)
     (tmp_path / "sizes" / "sizes.yaml").write_text(recipe)

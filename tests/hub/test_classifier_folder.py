@@ -26,6 +26,7 @@ from fairseq_adv.data.temperature import (
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.attack import attack_checkpoint
 from fairseq_adv.evaluation.attack_settings import Attack
+from fairseq_adv.models import transformers_models
 
 transformers = pytest.importorskip("transformers")
 CLASSES = ["unclear", "attack", "harmless"]  # not in the order of prepared data
@@ -191,6 +192,22 @@ def test_a_prepared_split_is_read_and_calibrates(
     assert load(folder, device="cpu").predict(texts) != before or several
     assert read_temperature(folder) == 1 and read_thresholds(folder) == {}
     assert read_temperature(Path(".")) == 1
+
+
+def test_the_temperature_of_an_export_is_used(tmp_path: Path) -> None:
+    """But doesn't go into a run that starts from the folder, and so into its export."""
+    folder = tmp_path / "model"
+    save(folder, "bert")
+    plain = load(folder, device="cpu").predict(TEXT)
+    edit(folder, fairseq_adv_temperature=2.0)
+    for one, other in zip(plain, load(folder, device="cpu").predict(TEXT)):
+        logits = torch.tensor(list(one.probabilities.values())).log()
+        expected = (logits / 2).softmax(0).tolist()
+        assert list(other.probabilities.values()) == pytest.approx(expected, abs=1e-6)
+    assert "fairseq_adv" not in transformers_models.read(folder)[0]
+    edit(folder, fairseq_adv_temperature="2")
+    with pytest.raises(DataError, match=r"config.json: fairseq_adv_temperature is not a number from 0.05 to"):
+        load(folder, device="cpu")
 
 
 def edit(folder: Path, **changes: Any) -> None:

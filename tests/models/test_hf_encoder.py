@@ -27,6 +27,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import encode_aligned
+from fairseq_adv.evaluation.word_attacks.encoders import TextEncoder
 from fairseq_adv.models import transformers_models
 from fairseq_adv.models.hf_encoder import HFEncoderModel
 from fairseq_adv.perturbation import find_layers, find_token_embedding
@@ -287,6 +288,17 @@ def test_a_run_starts_from_the_encoder_of_another_tasks_checkpoint(
     assert all(torch.equal(average[name], weight) for name, weight in found.items())
     is_kept = before == "regression"  # one number, as of each choice
     assert ("has no head for this task; a new one begins" in caplog.text) is not is_kept
+
+
+def test_a_masked_lm_that_was_pre_trained_here_proposes_words(
+    encoders: dict[str, Path], hf_data: dict[str, Path], tmp_path: Path
+) -> None:
+    """Its tokenizer is the folder's that it was built from."""
+    run = hf_run(hf_data, encoders["bert"], "masked_lm", "standard", "--no-save-optimizer-state")
+    run.trainer.save_checkpoint(str(tmp_path / "a.pt"), {"train_iterator": {"epoch": 1}})
+    found = TextEncoder(tmp_path / "a.pt", torch.device("cpu"), masked_lm=True)
+    assert found.tokenizer.fingerprint() == tokenizer_for_encoder(encoders["bert"]).fingerprint()
+    assert found.model.has_masked_lm_head
 
 
 def test_a_head_that_is_not_there_cant_be_kept(

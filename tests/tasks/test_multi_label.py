@@ -360,6 +360,7 @@ def test_thresholds_by_dev_change_answers_of_predict_attack_and_export(
     )
     export_checkpoint(checkpoint, tmp_path / "hf")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())[THRESHOLDS] == own
+    assert {one.label for one in load(tmp_path / "hf", device="cpu").predict(texts)} == {"toxic"}
     assert "toxic 0.000, insult 1.000" in (tmp_path / "hf" / "README.md").read_text()
     scored = evaluate(str(checkpoint), None, "test", cpu=True)
     assert scored.scores == plain.scores, "of training's validation, at .5"

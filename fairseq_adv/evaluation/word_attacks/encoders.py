@@ -67,7 +67,9 @@ class TextEncoder:
         if path.is_dir():
             tokenizer = tokenizer_for_encoder(path)
         else:
-            tokenizer = saved_tokenizer(checkpoint, str(state["cfg"].task.data or ""))
+            model = state["cfg"].model  # of transformers, pre-trained here: its folder has the tokenizer
+            named = None if isinstance(model, str) else getattr(model, "hf_model", None)
+            tokenizer = saved_tokenizer(checkpoint, str(state["cfg"].task.data or ""), named=named)
         tokenizer.dictionary.add_symbol("<mask>")
         with reported_as_data_error(checkpoint):
             task = MaskedLMTask(state["cfg"].task, tokenizer.dictionary)
