@@ -81,7 +81,7 @@ def test_a_temperature_belongs_to_one_checkpoint(tmp_path: Path, caplog: pytest.
         *((f'{{"temperature": {value}, "checkpoint": ""}}', "temperature must be a number from 0.05 to 20")
           for value in ("-1", "1e9", "true")),
         ('{"temperature": NaN, "checkpoint": ""}', "not JSON written by this program"),
-        ('{"temperature": 2' + " " * 70000 + "}", "not JSON written by this program"),
+        ('{"temperature": 2' + " " * 1_100_000 + "}", "not JSON written by this program"),
         ("\x80", "not UTF-8"),
     ],
 )  # fmt: skip

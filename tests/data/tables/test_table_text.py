@@ -14,9 +14,9 @@ from fairseq_adv.data.tables.table_files import read_table
 pytestmark = pytest.mark.fast
 
 FORMULAS = [
-    "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=", "'=1", "''-x", "-", "- 1",
+    "=cmd|' /C calc'!A0", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "=", "'=1", "''-x", "'-", "- 1",
 ]  # fmt: skip
-OTHERS = ["pos", "", "'", "'quoted'", "a=1", " =1", "é", "-0.5", "+3", "-1e-05", "7"]
+OTHERS = ["pos", "", "-", "'", "'quoted'", "a=1", " =1", "é", "-0.5", "+3", "-1e-05", "7"]
 
 
 @pytest.mark.parametrize("delimiter", [",", "\t"])
