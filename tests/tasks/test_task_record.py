@@ -36,7 +36,7 @@ NAMES_ELSEWHERE = {
     "evaluation/word_attacks/resources.py": {"masked_lm"},
     "evaluation/attack_settings.py": {"masked_lm"},
     # What a folder of transformers would be if it were a checkpoint.
-    "hub/classifier_folder.py": {"sentence_prediction", "text_classification", "multi_label"},
+    "hub/classifier_folder.py": {"text_classification", "multi_label"},
     "hub/convert.py": {"masked_lm"},  # fairseq's pre-training command, which conversion imitates
 }
 
