@@ -148,11 +148,9 @@ def test_lists_of_a_jsonl_are_labels(
         )
 
 
-def test_a_criterion_of_fairseq_is_refused(
-    trained: Path, encoder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["--encoder", encoder, "--save-dir", tmp_path / "run", "--criterion", "sentence_prediction"]
-    done = CommandMain("train", capsys)(trained / "data", *words, "--cpu", "--num-workers", "0")
+def test_a_criterion_of_fairseq_is_refused(trained: Path, encoder: Path, tmp_path: Path) -> None:
+    words = ["--encoder", str(encoder), "--save-dir", str(tmp_path), "--criterion", "sentence_prediction"]
+    done = run_command("fairseq-adv", "train", str(trained / "data"), *words, "--cpu", "--num-workers", "0")
     assert done.returncode == 2 and "Pass --criterion standard, or another" in done.stderr, done.stderr
 
 
