@@ -31,7 +31,7 @@ from fairseq_adv.criterions.method import Method, UpdateLog
 from fairseq_adv.criterions.method_options import PlainOptions
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.processes import own_cores
-from fairseq_adv.data.text.rows_dataset import check_validation_lengths, check_validation_tokens
+from fairseq_adv.data.text.rows_dataset import check_validation_tokens
 from fairseq_adv.fairseq_patches.checkpoint_files import inference_copies, is_inference_copy
 from fairseq_adv.fairseq_patches.data_loading import WholeEpochs
 from fairseq_adv.fairseq_patches.gpu_waits import keep_originals
@@ -150,7 +150,6 @@ class AdversarialTrainer(Trainer):
                 "--valid-subset valid,valid1"
             )
         check_validation_tokens(task.datasets, cfg.dataset)
-        check_validation_lengths(task, model, cfg.dataset)
         self.method = criterion
         self._plain: PlainOptions | None = None  # the options of an update that is being made
         self._options_of_updates: PlainOptions | None = None

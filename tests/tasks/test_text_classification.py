@@ -104,7 +104,7 @@ def test_rows_that_are_cut_are_counted(tmp_path: Path, caplog: pytest.LogCapture
 
     def told(method: str) -> list[str]:
         caplog.clear()
-        more = ["--max-positions", "8", "--shorten-method", method, "--disable-validation"]
+        more = ["--max-positions", "8", "--shorten-method", method]
         build(train_args(data, None, "standard", *more, task="text_classification"))
         return [record.getMessage() for record in caplog.records if "truncated" in record.getMessage()]
 

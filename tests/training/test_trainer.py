@@ -239,12 +239,3 @@ def test_what_is_saved_in_an_update_has_the_configuration(
     trainer.consolidate_optimizer()
     assert saved == [trainer.state_dict()["cfg"]]
     assert saved[0]["criterion"]["_name"] == "standard"
-
-
-def test_rows_of_validation_that_are_too_long_are_told_before_training(data: Path) -> None:
-    words, left_out = ["--max-positions", "4"], "--skip-invalid-size-inputs-valid-test"
-    told = r"valid: \d+ of \d+ rows have more than 4 tokens. Pass --shorten-method truncate"
-    with pytest.raises(DataError, match=told):
-        build(train_args(data, None, "standard", *words))
-    for more in (["--shorten-method", "truncate"], [left_out], ["--disable-validation"]):
-        build(train_args(data, None, "standard", *words, *more))
