@@ -51,6 +51,7 @@ from typing import TYPE_CHECKING, TextIO
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationSet
 from fairseq_adv.data.errors import DataError, no_file
+from fairseq_adv.data.tables.table_files import ENDINGS
 from fairseq_adv.evaluation.predict.benchmarks import BENCHMARKS
 
 from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
@@ -77,11 +78,8 @@ _INPUT = (
 _OF_INPUT = ("text", "text_pair", "label", "label_separator", "no_header", "encoding", "keep")
 _OF_A_FOLDER = ("task", "split", "scores", "wnli_test", "gold")
 
-# Of files whose answers are named without it.
-_ENDINGS = (
-    ".all", ".bio", ".conll", ".csv", ".gz", ".iob", ".iob2", ".json", ".jsonl", ".label", ".parquet", ".tsv",
-    ".txt",
-)  # fmt: skip
+# The answers to a file are named without its ending.
+_ENDINGS = (*ENDINGS, ".gz", ".json", ".bio", ".conll", ".iob", ".iob2")
 
 
 def predict_options(parser: VerbParser) -> None:

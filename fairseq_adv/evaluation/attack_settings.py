@@ -186,7 +186,7 @@ class Gate:
         for one in summaries:
             accuracy = one["aua"] / 100
             flipped = None if one["suc"] is None else one["suc"] / 100
-            # Rounded, since 9 of 125 in % is 7.200000000000001.
+            # Rounded, since 7.2 / 100 is .07200000000000001.
             if self.min_accuracy is not None and round(accuracy, 12) < self.min_accuracy:
                 missed.append({"attack": one["attack"], "limit": "min_accuracy", "value": accuracy})
             if self.max_flip_rate is not None and (

@@ -237,7 +237,10 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str,
     """
     config = copy.deepcopy(config)
     if head == "MultipleChoice" and config.model_type == "longformer":
-        raise DataError(f"{where}: transformers' Longformer reads no choices without three separators")
+        raise DataError(
+            f"{where}: transformers' Longformer reads no choices without three separators. "
+            "Pass another encoder"
+        )
     if head == "MultipleChoice" and config.model_type in _READ_THE_LAST:
         config.summary_type = "first"
     model_class = _class_of(config, head)

@@ -113,7 +113,7 @@ def _module(device: torch.device) -> Any:
 
 
 def _index(device: torch.device) -> tuple[torch.device, ...]:
-    return () if device.type == "mps" else (device,)  # which there is one of
+    return () if device.type == "mps" else (device,)  # of which there is one
 
 
 def layers_with_masks(

@@ -385,16 +385,16 @@ class AdversarialTrainer(Trainer):
         return self.method.replay_group(self, samples, update)
 
     def _update(self, samples: Any, raise_oom: bool) -> UpdateLog:
-        """An update by fairseq, which makes the norm of one that overflows, 0, on a GPU, also where there is
-        none (fairseq/trainer.py, line 992).
+        """fairseq's update. After an overflow it creates a norm of 0 on a GPU, even if there is none
+        (fairseq/trainer.py, line 992).
         """
+        log: UpdateLog = None
         try:
-            log: UpdateLog = super().train_step(samples, raise_oom)
+            log = super().train_step(samples, raise_oom)
         except (AssertionError, RuntimeError) as error:
             if self.cuda or not isinstance(error.__context__, OverflowError):
                 raise
             self.zero_grad()
-            log = None
         return log
 
     def valid_step(self, sample: Any, raise_oom: bool = False) -> Any:
