@@ -15,6 +15,7 @@ from fairseq.logging import metrics
 from omegaconf import OmegaConf
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.rows_dataset import check_validation_lengths
 from fairseq_adv.fairseq_patches import signals
 from fairseq_adv.fairseq_patches.replace import TRAIN, Original, loaded
 from fairseq_adv.fairseq_patches.run_options import check_run
@@ -63,6 +64,9 @@ def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
 def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) -> Any:
     """Locks the folder of checkpoints, then resumes; says so if nothing is left to do.
 
+    The lengths of the rows of validation are checked here, not when a trainer is built: one that another
+    program builds may never validate.
+
     fairseq/checkpoint_utils.py, line 188. Line 260: fairseq loads the shard of the checkpoint's epoch, and
     only then finds that the epoch is over, as after a restart with other batch sizes; the next epoch would be
     trained on the same shard. Here its own is loaded.
@@ -71,6 +75,7 @@ def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) 
     it has counted is not in fairseq's checkpoints. And a run of which nothing is left to do ended without a
     word.
     """
+    check_validation_lengths(trainer.task, trainer.model, trainer.cfg.dataset)
     lock_save_dir(cfg, trainer)
     extra, epoch_itr = original(cfg, trainer, **options)
     if extra and trainer.get_num_updates():

@@ -12,6 +12,7 @@ from typing import Any
 import fairseq.trainer
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.models import FairseqEncoder, distributed_fairseq_model
 from omegaconf import DictConfig
 from support import (
@@ -239,3 +240,17 @@ def test_what_is_saved_in_an_update_has_the_configuration(
     trainer.consolidate_optimizer()
     assert saved == [trainer.state_dict()["cfg"]]
     assert saved[0]["criterion"]["_name"] == "standard"
+
+
+def test_rows_of_validation_that_are_too_long_are_told_before_training(data: Path) -> None:
+    told = r"valid: \d+ of \d+ rows have more than 7 tokens. Pass --shorten-method truncate"
+    left_out = ["--skip-invalid-size-inputs-valid-test"]
+
+    def begin(*more: str) -> None:
+        run = build(train_args(data, None, "standard", "--max-positions", "7", *more))
+        checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+
+    with pytest.raises(DataError, match=told):
+        begin()
+    for more in (["--shorten-method", "truncate"], left_out, ["--disable-validation"]):
+        begin(*more)
