@@ -13,6 +13,7 @@ from fairseq_adv.evaluation.attack import Attack
 from fairseq_adv.evaluation.summaries import Summary
 
 _SEED = re.compile(r"[-_./ ]*(seed)?[-_=.]*\d*$", re.IGNORECASE)  # at the end of a run's name
+_OVERRIDE = re.compile(r",common\.seed=\d+|common\.seed=\d+,?")  # in the name of a job of hydra's
 
 
 def join_seeds(rows: Sequence[Summary]) -> list[Summary]:
@@ -31,8 +32,9 @@ def join_seeds(rows: Sequence[Summary]) -> list[Summary]:
 
 def _mean(group: Sequence[Summary]) -> Summary:
     names = [row.name for row in group]
-    common = os.path.commonprefix(names)  # noqa: RUF071 - of characters
-    name = _SEED.sub("", common) or ", ".join(names)
+    without = {_OVERRIDE.sub("", name).rstrip("/") for name in names}
+    common = without.pop() if len(without) == 1 else _SEED.sub("", os.path.commonprefix(names))  # noqa: RUF071
+    name = common or ", ".join(names)
     updates = sorted({row.updates or 0 for row in group})
     # One may be unfinished, or have stopped early.
     shown = "" if len(updates) == 1 else f", {updates[0]} to {updates[-1]} updates"

@@ -52,6 +52,21 @@ def test_seeds_are_joined_and_nothing_else(tmp_path: Path) -> None:
     assert len(join_seeds([made[0], made[0]])) == 2  # of one seed: the same run twice
 
 
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("common.seed={},method=freelb", "method=freelb"),
+        ("a=1,common.seed={},method=freelb", "a=1,method=freelb"),
+        ("a=1,common.seed={}", "a=1"),
+        ("out/common.seed={}", "out"),
+        ("common.seed={}", "common.seed=1, common.seed=2"),
+    ],
+)
+def test_names_of_joined_jobs_of_hydra(folder: str, name: str) -> None:
+    rows = [Summary(folder.format(seed), setting="s", seed=str(seed)) for seed in (1, 2)]
+    assert [row.name for row in join_seeds(rows)] == [f"{name} (2 seeds)"]
+
+
 def test_attacks_of_seeds() -> None:
     rows: list[Any] = [
         Summary(f"{k}", setting="s", seed=f"{k}", score=80 + k, loss=0.5, attacked=[(1.0 + k, 40.0 - k)])
