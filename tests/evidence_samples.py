@@ -37,11 +37,11 @@ def small_program(encoder: Path, more: str) -> str:
     return f"""
 import sys
 sys.path[:0] = {[str(EVIDENCE.parent), str(EVIDENCE)]}
-import splits
-splits.GRID.update({SMALL}, encoders={{"minilm": {{"sha256": {sha256!r}, "cost": 1}}}})
-for name in set(splits.TASKS) - {set(BLOCK["tasks"])}:
-    del splits.TASKS[name]
-import fill, grid, pathlib
+import grid
+grid.GRID.update({SMALL}, encoders={{"minilm": {{"sha256": {sha256!r}}}}})
+for name in set(grid.TASKS) - {set(BLOCK["tasks"])}:
+    del grid.TASKS[name]
+import fill, pathlib
 {more}
 sys.exit(fill.main())
 """
@@ -82,7 +82,7 @@ def record_of(cell: grid.Cell, dev: float = 50.0, loss: float = 1.0, **more: Any
         "method": cell.method, "lr": cell.lr, "seed": cell.seed, "options": cell.options(),
         "design": grid.GRID["design"], "precision": "bf16", "commit": "a", "torch": "2",
         "machine": "Intel(R) Xeon(R), 2 cores", "updates": 6, "starts": 1, "cpu_seconds": 10.0,
-        "after_cpu_seconds": 5.0, "peak_mib": 900.0, "word_attacks": {}, "attacked": "01",
+        "after_cpu_seconds": 5.0, "word_attacks": {}, "attacked": "01",
         "scores": {"valid": {"rows": 9, "accuracy": dev, "loss": loss}}, **more,
     }  # fmt: skip
 

@@ -98,10 +98,9 @@ def mean_gain(gains: Sequence[Gain]) -> Gain:
 
 def holm(ps: Sequence[float]) -> list[float]:
     """p values adjusted by Holm's method (1979)."""
-    adjusted, least = [0.0] * len(ps), 0.0
-    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
-        least = adjusted[place] = min(1.0, max(least, (len(ps) - rank) * ps[place]))
-    return adjusted
+    ranks = np.argsort(np.argsort(ps))
+    adjusted = np.maximum.accumulate(np.sort(ps) * np.arange(len(ps), 0, -1)).clip(max=1)
+    return [float(adjusted[rank]) for rank in ranks]
 
 
 def of_other_tasks(gains: Sequence[Gain]) -> float:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fills the grid of examples/evidence, cell by cell: does it pay to tune the learning rate, or to train with FreeLB?
 #
-#   examples/evidence/run.sh DATA OUT [--jobs N] [--device cpu|cuda] [--precision bf16|fp32] [--stop-after MINUTES] [--plan]
+#   examples/evidence/run.sh DATA OUT [--plan]
 #
 # Takes the next cell that has no record, trains, measures, writes its record to examples/evidence/records, and goes on.
 # Stop it at any time: the same command resumes. See examples/evidence/README.md, or --help.

@@ -7,22 +7,19 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # of tables
 import gains
-import grid
 from gains import Gain
-from records import RECORDS
-from results import ARMS, FEWEST, MOVED, Block, blocks
-from splits import GRID
+from grid import GRID, Record, cells
+from records import FEWEST, MOVED, RECORDS, Block, blocks
 from tables import markdown, write_between
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 
 FIGURE = "levels"
-GREY, COLOURS = "#777777", ("#0072B2", "#D55E00")  # Okabe and Ito's, which colour-blind readers tell apart
+COLOURS = {"plain": "#777777", "freelb": "#0072B2"}
 PRIMARY = {"accuracy": 0.5, MOVED: 2.0}  # with the smallest gain of interest, in points
 NAMES = {"accuracy": "accuracy", MOVED: f"accuracy, embeddings moved by up to {100 * GRID['radius']:g} %"}
 Levels = Mapping[str, list[float]]  # of an arm, the accuracy and that where embeddings are moved
@@ -34,7 +31,7 @@ def shown(one: Gain) -> str:
 
 def over_tasks(block: Block, arm: str, what: str) -> tuple[Gain, str]:
     """The mean gain over *plain*, and it with both intervals in words."""
-    each = [block.gain(arm, "plain", task, what) for task in block.tasks]
+    each = [block.gain(arm, task, what) for task in block.tasks]
     mean, half = gains.mean_gain(each), gains.of_other_tasks(each)
     reaches = ", which reaches 0" if abs(mean.mean) <= half else ""
     return mean, f"{shown(mean)} (tasks as a sample of tasks: ± {half:.2f}{reaches})"
@@ -42,7 +39,7 @@ def over_tasks(block: Block, arm: str, what: str) -> tuple[Gain, str]:
 
 def summary(every: Sequence[Block], done: int) -> list[str]:
     """RESULTS.md, between the markers."""
-    first, lines = every[0], [f"{done} of {len(grid.cells())} cells are done.", ""]
+    first, lines = every[0], [f"{done} of {len(cells())} cells are done.", ""]
     if len(first.seeds) < FEWEST:
         return [*lines, f"Nothing is shown before {FEWEST} seeds of all tasks are done."]
     seeds = f"{len(first.seeds)} of {len(first.about['seeds'])} seeds"
@@ -54,50 +51,41 @@ def summary(every: Sequence[Block], done: int) -> list[str]:
             lines.append(f"- **{NAMES[what]}: {verdict}.** *freelb* − *plain*: {said} points, {told}.")
     else:
         lines.append(f"**The comparison is not complete ({seeds}): nothing is concluded.**")
-    arms = [arm for arm in ARMS if arm != "pgd"]
-    scores = [(NAMES[what], first.right(what), 1) for what in PRIMARY]
-    scores += [("Brier score", first.brier, 3), ("Brier score, with one temperature", first.calibrated, 3)]
+    scores = [(NAMES[what], what, 1) for what in PRIMARY]
+    scores += [("Brier score", "brier", 3), ("Brier score, with one temperature", "calibrated", 3)]
     rows = [
-        [name, *(f"{first.mean_level(arm, score):.{digits}f}" for arm in arms)]
-        for name, score, digits in scores
+        [name, *(f"{first.level(arm, what):.{digits}f}" for arm in first.arms)]
+        for name, what, digits in scores
     ]
-    rows.append(["price, in plain trainings", *(first.price(arm) for arm in arms)])
+    rows.append(["price, in plain trainings", *(first.price(arm) for arm in first.arms)])
     lines += ["", f"## Mean of {len(first.tasks)} tasks, {seeds}", ""]
-    lines += markdown(["", *(f"*{arm}*" for arm in arms)], rows)
+    lines += markdown(["", *(f"*{arm}*" for arm in first.arms)], rows)
     return [*lines, f"![{NAMES['accuracy']}, and {NAMES[MOVED]}, by task: plain and freelb]({FIGURE}.svg)"]
 
 
-def details(every: Sequence[Block], records: Mapping[str, grid.Record]) -> list[str]:
+def details(every: Sequence[Block], records: Mapping[str, Record]) -> list[str]:
     """DETAILS.md, between the markers."""
-    lines: list[str] = []
-    for place, block in enumerate(every):
-        if len(block.seeds) >= FEWEST:
-            arms = [arm for arm, (method, _) in ARMS.items() if method in block.about["rates"]]
-            if place == len(every) - 1:
-                arms = ["plain", "pgd"]
-            elif len(block.about["rates"].get("freelb", ())) == 1:
-                arms.remove("freelb tuned")
-            lines += of_block(block, arms)
+    lines = [line for block in every if len(block.seeds) >= FEWEST for line in of_block(block)]
     first = every[0]
     if len(first.seeds) >= FEWEST:
-        lines += ["## CoLA", "", *cola(first), "## Attacks on words, movie reviews", "", *words(first)]
+        lines += ["## CoLA, and attacks on words", "", *others(first)]
     machines = sorted({f"{one['machine']}, torch {one['torch']}" for one in records.values()})
     return [*lines, f"Machines: {'; '.join(machines)}."] if machines else ["No cells yet."]
 
 
-def of_block(block: Block, arms: Sequence[str]) -> list[str]:
+def of_block(block: Block) -> list[str]:
     """Levels and gains of single tasks, and of their mean."""
-    about = block.about
+    about, arms = block.about, block.arms
     lines = [f"## {about['encoder']}, {about['rows']} rows, {len(block.seeds)} seeds: {', '.join(arms)}", ""]
     if block.only_rate:
         lines += [f"*plain* is `standard` at {block.only_rate} alone.", ""]
     for what, name in NAMES.items():
         rows = []
         for task in block.tasks:
-            levels = [f"{block.level(arm, task, block.right(what)):.1f}" for arm in arms]
-            found = [shown(block.gain(arm, "plain", task, what)) for arm in arms[1:]]
+            levels = [f"{block.level(arm, what, task):.1f}" for arm in arms]
+            found = [shown(block.gain(arm, task, what)) for arm in arms[1:]]
             rows.append([task, *levels, *found])
-        levels = [f"{block.mean_level(arm, block.right(what)):.1f}" for arm in arms]
+        levels = [f"{block.level(arm, what):.1f}" for arm in arms]
         rows.append(["mean", *levels, *(over_tasks(block, arm, what)[1] for arm in arms[1:])])
         heads = ["task", *arms, *(f"{arm} − plain" for arm in arms[1:])]
         lines += [f"**{name[0].upper()}{name[1:]}**", "", *markdown(heads, rows)]
@@ -112,32 +100,16 @@ def of_block(block: Block, arms: Sequence[str]) -> list[str]:
     return [*lines, *markdown(heads, rows)]
 
 
-def cola(block: Block) -> list[str]:
-    """Matthews correlation and AUC, with the gain in the first."""
-    from sklearn.metrics import roc_auc_score
-
-    def auc(record: grid.Record) -> float:
-        found, labels, _ = block.answers(record)
-        return 100 * float(roc_auc_score(labels, found[:, 1] - found[:, 0]))
-
+def others(block: Block) -> list[str]:
+    """Levels and gains of CoLA, and under attacks on words."""
+    some = [("CoLA", "Matthews correlation × 100", "mcc"), ("CoLA", "AUC × 100", "auc")]
+    some += [(GRID["attacked_on_words"], f"% right under {name}", name) for name in GRID["word_attacks"]]
     rows = []
-    for arm in islice(ARMS, 3):
-        levels = [block.level(arm, "CoLA", score) for score in (block.right("mcc"), auc)]
-        more = "" if arm == "plain" else shown(block.gain(arm, "plain", "CoLA", "mcc"))
-        rows.append([arm, *(f"{level:.1f}" for level in levels), more])
-    return markdown(["arm", "Matthews correlation × 100", "AUC × 100", "correlation − plain's"], rows)
-
-
-def words(block: Block) -> list[str]:
-    """Levels and gains under attacks on words."""
-    task, rows = GRID["attacked_on_words"], []
-    for arm in islice(ARMS, 3):
-        for attack in GRID["word_attacks"]:
-            level = f"{block.level(arm, task, block.right(attack)):.1f}"
-            more = "" if arm == "plain" else shown(block.gain(arm, "plain", task, attack))
-            asked = block.level(arm, task, block.queries(attack))
-            rows.append([arm, attack, level, more, f"{asked:.0f}"])
-    return markdown(["arm", "attack", "right under attack, %", "gain over plain", "queries a row"], rows)
+    for task, name, what in some:
+        for arm in block.arms:
+            more = "" if arm == "plain" or what == "auc" else shown(block.gain(arm, task, what))
+            rows.append([task, name, arm, f"{block.level(arm, what, task):.1f}", more])
+    return markdown(["task", "score", "arm", "level", "gain over plain"], rows)
 
 
 def lines_of_figure(every: Sequence[Block]) -> dict[str, Levels]:
@@ -150,10 +122,7 @@ def lines_of_figure(every: Sequence[Block]) -> dict[str, Levels]:
         for block in here:
             name = f"{task}, {block.about['rows']} rows" if len(here) > 1 else task
             name += f" (plain: {block.only_rate} alone)" if block.only_rate else ""
-            found[name] = {
-                arm: [block.level(arm, task, block.right(what)) for what in PRIMARY]
-                for arm in ("plain", "freelb")
-            }
+            found[name] = {arm: [block.level(arm, what, task) for what in PRIMARY] for arm in COLOURS}
     return found
 
 
@@ -166,18 +135,16 @@ def draw(lines: Mapping[str, Levels], path: Path) -> None:
 
     matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
     figure = Figure(figsize=(8, 1.4 + 0.3 * len(lines)), layout="constrained")
+    places = range(len(lines))
     for side, (axes, name) in enumerate(zip(figure.subplots(1, 2, sharey=True), NAMES.values())):
-        for place, arms in enumerate(lines.values()):
-            axes.plot(
-                [one[side] for one in arms.values()], [place] * len(arms), color=GREY, linewidth=1, zorder=1
-            )
-        for color, arm in zip((GREY, *COLOURS), next(iter(lines.values()))):
-            numbers = [arms[arm][side] for arms in lines.values()]
-            axes.scatter(numbers, range(len(lines)), color=color, label=arm if side else None, zorder=2)
+        plain, ours = ([arms[arm][side] for arms in lines.values()] for arm in COLOURS)
+        axes.hlines(places, plain, ours, color=COLOURS["plain"], linewidth=1, zorder=1)
+        for (arm, color), numbers in zip(COLOURS.items(), (plain, ours)):
+            axes.scatter(numbers, places, color=color, label=None if side else arm, zorder=2)
         axes.set_title(name.replace(", ", ",\n"), fontsize="medium")
         axes.set_xlabel("%")
         axes.grid(axis="x", alpha=0.3)
-    figure.axes[0].set_yticks(range(len(lines)), list(lines))
+    figure.axes[0].set_yticks(places, list(lines))
     figure.axes[0].invert_yaxis()
     figure.legend(frameon=False, loc="outside upper left", ncols=3)
     with atomic_open(path.with_suffix(".svg")) as file:

@@ -24,7 +24,8 @@ _COMMAND = re.compile(
     r"|(\./)?(scripts|benchmarks|examples|tests)/\S+\.(py|sh|sbatch)\b|(\./)?(\.ci/|\.venv/|VENV/)\S)"
 )
 _KEYWORDS = ("do", "then", "else", "if", "elif", "while", "until", "!", "{")
-_WRAPPERS = {"env": 1, "exec": 1, "nice": 3, "nohup": 1, "taskset": 3, "time": 1}  # with their own words
+# With how many words of their own, themselves included.
+_WRAPPERS = {"env": 1, "exec": 1, "nice": 3, "nohup": 1, "taskset": 3, "time": 1, "timeout": 2}
 
 
 @dataclass(frozen=True)
