@@ -48,9 +48,9 @@ sys.exit(fill.main())
 
 
 def write_small_encoder(folder: Path) -> Path:
-    """A tiny untrained BERT in Hugging Face's layout, which can be converted as well."""
+    """A tiny untrained BERT in Hugging Face's layout."""
     save_encoder(folder, "bert", VOCABULARY, max_position_embeddings=512)
-    save_tokenizer(folder, "bert", [*VOCABULARY, "it", "has", "words"])  # converting wants one for each row
+    save_tokenizer(folder, "bert", [*VOCABULARY, "it", "has", "words"])
     return folder
 
 
@@ -81,7 +81,7 @@ def record_of(cell: grid.Cell, dev: float = 50.0, loss: float = 1.0, **more: Any
         "name": cell.name, "encoder": cell.encoder, "task": cell.task, "rows": cell.rows,
         "method": cell.method, "lr": cell.lr, "seed": cell.seed, "options": cell.options(),
         "design": grid.GRID["design"], "precision": "bf16", "commit": "a", "torch": "2",
-        "machine": "Intel(R) Xeon(R), 2 cores", "updates": 6, "starts": 1, "cpu_seconds": 10.0,
+        "machine": "Intel(R) Xeon(R), 2 cores", "starts": 1, "cpu_seconds": 10.0,
         "after_cpu_seconds": 5.0, "word_attacks": {}, "attacked": "01",
         "scores": {"valid": {"rows": 9, "accuracy": dev, "loss": loss}}, **more,
     }  # fmt: skip

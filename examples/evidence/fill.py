@@ -36,7 +36,6 @@ from fairseq_adv.data.checked_json import json_lines
 from fairseq_adv.data.classes.prepare_classification import PrepareConfig, prepare_classification
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, sha256_of
-from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
@@ -57,28 +56,27 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def fill(options: argparse.Namespace) -> int:
+def fill(options: argparse.Namespace) -> None:
     if not options.plan:
         check(options.data, options.out)
         worker = Worker(options)
         while worker.make_next():
             pass
     print(plan(read_records(options.records)))
-    return 0
 
 
 def check(data: Path, out: Path) -> None:
     """Checks that DATA and OUT have what they must.
 
     Raises:
-        DataError: a file is missing, or an encoder's weights are others than the grid's.
+        DataError: a file is missing, or an encoder's weights are not the grid's.
     """
     for path in [data / NEIGHBOURS, *(path for task in TASKS.values() for path in task.paths(data, out))]:
         if not path.exists():
             raise DataError(f"{path}: no such file. examples/evidence/README.md says where it is from")
     for name, about in GRID["encoders"].items():
         path = out / name / "model.safetensors"
-        if not path.parent.is_dir():
+        if not path.parent.is_dir() and name != GRID["blocks"][0]["encoder"]:
             print(f"{path.parent}: no such folder; the trainings of this encoder are left out", flush=True)
         elif sha256_of(path) != about["sha256"]:
             raise DataError(f"{path}: its SHA-256 is not that of grid.yaml, {about['sha256']}")
@@ -99,19 +97,20 @@ class Worker:
 
     def missing(self) -> list[Cell]:
         """The cells without a record that may be trained here, in order: their encoder is there, and their
-        bundle has no record from another maker's processor.
+        bundle has no record from another maker's processor. Words are attacked on CPUs alone.
         """
         records, cells = read_records(self.records), grid.cells()
         machines = {cell: records.get(cell.name, self.setup)["machine"] for cell in cells}
         others = {cell.bundle for cell, machine in machines.items() if grid.maker(machine) != self.maker}
         left = [cell for cell in cells if cell.name not in records and cell.bundle not in others]
+        left = [cell for cell in left if not (cell.word_attacks and self.maker == "NVIDIA")]
         return [cell for cell in left if (self.out / cell.encoder).is_dir()]
 
     def make_next(self) -> bool:
         """Makes the next cell whose bundle no other process is working on; False: there is none."""
         for cell in self.missing():
             with suppress(Timeout), FileLock(self.out / "locks" / f"{cell.bundle}.lock", timeout=0):
-                if cell in self.missing():  # not made, nor its bundle begun, by another one meanwhile
+                if cell in self.missing():  # no other process has made it meanwhile, or begun its bundle
                     self.make(cell)
                     return True
         return False
@@ -139,26 +138,25 @@ class Worker:
         measured, seconds = self.run(cell, ["python", str(HERE / "measure.py"), *files])
         on_words = {}
         for name in cell.word_attacks:
-            found, more = self.run(cell, self._attack(cell, name))
+            seconds += self.run(cell, self._attack(cell, name))[1]
             lines = json_lines(folder / name / "examples.jsonl")
-            right = "".join("01"[row["status"] == "failed"] for _, row in lines)  # the attack failed
-            on_words[name] = {"right": right, "queries": json.loads(found)["queries"]}
-            seconds += more
+            on_words[name] = {"right": "".join("01"[row["status"] == "failed"] for _, row in lines)}
         dev, train = rows.draw(cell.seed, cell.rows)
         answers = dict(zip(("valid", "test"), read_arrays(folder / "answers.npz", "valid", "test")))
         answers |= {"dev_places": dev.astype("uint16"), "train_places": train.astype("uint16")}
         record: Record = {
             "name": cell.name, **asdict(cell), "options": cell.options(), **self.setup,
-            "updates": read_metrics(folder).updates, "starts": starts, "cpu_seconds": of_training,
-            "after_cpu_seconds": seconds, "word_attacks": on_words, **json.loads(measured),
+            "starts": starts, "cpu_seconds": of_training, "after_cpu_seconds": seconds,
+            "word_attacks": on_words, **json.loads(measured),
         }  # fmt: skip
         append(record, answers, self.records)
-        shutil.rmtree(folder)
+        for folder in self.out.glob(f"{cell.name}-*"):  # also what another maker's processor has begun
+            shutil.rmtree(folder)
         print(f"== {cell.name}: done, {of_training + seconds:.0f} CPU s", flush=True)
 
     def place(self, cell: Cell) -> str:
-        """A cell's folder in OUT: what another maker's processor has begun is not resumed."""
-        return f"{cell.name}-{self.maker}"
+        """A cell's folder in OUT: what another design or maker's processor has begun is not resumed."""
+        return f"{cell.name}-{GRID['design']}-{self.maker}"
 
     def _training(self, cell: Cell, data: str) -> list[str]:
         more = ["--user-dir", str(HERE.parents[1] / "fairseq_adv"), "--save-dir", self.place(cell)]
@@ -213,7 +211,7 @@ def prepare(cell: Cell, data: grid.Data, out: Path) -> str:
                     [f"{cell.task}, {name}"] * len(some))
         for name, some in parts.items()
     ]  # fmt: skip
-    # A hundred rows that are drawn may have only one of a class.
+    # Rows that are drawn may have only one of a class.
     how = PrepareConfig(tokenizer_for_encoder(out / cell.encoder), progress=False, allow_odd_labels=True)
     prepare_classification(rows, (out / folder).resolve(), how)
     if cell.word_attacks:
@@ -234,18 +232,21 @@ def setup() -> dict[str, str]:
     path = Path("/proc/cpuinfo")
     names = re.findall(r"^model name\s*:\s*(.*\S)", path.read_text(), re.M) if path.is_file() else []
     machine = f"{names[0] if names else platform.machine()}, {os.cpu_count()} cores"
+    if torch.cuda.is_available():
+        machine = f"NVIDIA {torch.cuda.get_device_name().removeprefix('NVIDIA ')}"
     return {
         **{name: GRID[name] for name in SAME}, "commit": commit or "unknown", "torch": torch.__version__,
-        "machine": torch.cuda.get_device_name() if torch.cuda.is_available() else machine,
+        "machine": machine,
     }  # fmt: skip
 
 
 def plan(records: Mapping[str, Record]) -> str:
-    """The cells that are left, and the hours that they will take at the pace of those of their kind."""
+    """The cells that are left, and the hours that they take at the pace of those of their kind on CPUs."""
     lines = [f"{len(records)} of {len(grid.cells())} cells are done; left:"]
     for key, some in groupby(grid.cells(), key=lambda cell: (cell.encoder, cell.rows, cell.method == "pgd")):
         done = [records.get(cell.name) for cell in some]
-        spent = [one["cpu_seconds"] + one["after_cpu_seconds"] for one in done if one]
+        on_cpus = [one for one in done if one and grid.maker(one["machine"]) != "NVIDIA"]
+        spent = [one["cpu_seconds"] + one["after_cpu_seconds"] for one in on_cpus]
         hours = f", {done.count(None) * statistics.mean(spent) / 3600:.1f} hours of one core" if spent else ""
         lines.append(f"  {key[0]}, {key[1]} rows{', pgd' if key[2] else ''}: {done.count(None)} cells{hours}")
     return "\n".join(lines)

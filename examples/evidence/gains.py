@@ -90,9 +90,8 @@ def gain(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Gain:
 
 
 def mean_gain(gains: Sequence[Gain]) -> Gain:
-    """The mean over tasks, with the seeds that all have. Rows of two tasks are independent, seeds are not."""
-    seeds = min(len(one.found) for one in gains)
-    found = np.mean([one.found[:seeds] for one in gains], axis=0)
+    """The mean over tasks of the same seeds. Rows of two tasks are independent, seeds are not."""
+    found = np.mean([one.found for one in gains], axis=0)
     return Gain(found, sum(one.shared for one in gains) / len(gains) ** 2)
 
 

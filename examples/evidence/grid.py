@@ -129,7 +129,7 @@ class Cell:
         return list(GRID["word_attacks"]) if is_attacked and self.method != "pgd" else []
 
     def options(self) -> list[str]:
-        """Of ``fairseq-train``, but for those that are the same for all cells."""
+        """Of ``fairseq-train``, as records list them."""
         updates = int(GRID["updates"][str(self.rows)])
         return shlex.split(GRID["options"].format(
             classes=len(TASKS[self.task].labels), method=GRID["methods"][self.method],
@@ -152,7 +152,7 @@ def cells() -> list[Cell]:
 
 def maker(machine: str) -> str:
     """The maker of a machine's processor, or of its GPU."""
-    return machine.split("(")[0].split()[0]
+    return [*re.findall("AMD|Intel|NVIDIA", machine), machine.split()[0].strip(",")][0]
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ Writes the log-probabilities of all classes.
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +18,6 @@ import numpy as np
 import torch
 from grid import GRID
 
-from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.io import atomic_open
 from fairseq_adv.evaluation.attack import Attack, attack
 from fairseq_adv.evaluation.trained import Trained, load
@@ -72,9 +73,11 @@ def main(checkpoint: str, answers: str) -> None:
     with trained.autocast():
         found = {name: predict(trained, name) for name in ("valid", "test")}
         stays = under_attack(trained, GRID["radius"], GRID["steps"], GRID["restarts"])
+    if not all(math.isfinite(scores["loss"]) for _, scores in found.values()):
+        raise trained.not_finite()
     with atomic_open(Path(answers)) as file:
         np.savez_compressed(file, **{name: one for name, (one, _) in found.items()})
-    print(json_line({"scores": {name: scores for name, (_, scores) in found.items()}, "attacked": stays}))
+    print(json.dumps({"scores": {name: scores for name, (_, scores) in found.items()}, "attacked": stays}))
 
 
 if __name__ == "__main__":

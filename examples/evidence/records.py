@@ -103,7 +103,7 @@ def keep_rows(task: str, data: Data, folder: Path) -> None:
         with atomic_open(path) as file:
             np.savez_compressed(file, ids=ids, groups=data.groups.astype(np.uint16), labels=labels)
     elif not np.array_equal(read_arrays(path, "ids")[0], ids):
-        raise DataError(f"{path}: other rows of {task} than DATA's. Take the same files, or other --records.")
+        raise DataError(f"{path}: not the rows of {task} in DATA. Take the same files, or other --records.")
 
 
 class Block:

@@ -18,7 +18,6 @@ from tables import markdown, write_between
 
 from fairseq_adv.cli.script import HelpFormatter, exit_status
 
-FIGURE = "levels"
 COLOURS = {"plain": "#777777", "freelb": "#0072B2"}
 PRIMARY = {"accuracy": 0.5, MOVED: 2.0}  # with the smallest gain of interest, in points
 NAMES = {"accuracy": "accuracy", MOVED: f"accuracy, embeddings moved by up to {100 * GRID['radius']:g} %"}
@@ -60,7 +59,7 @@ def summary(every: Sequence[Block], done: int) -> list[str]:
     rows.append(["price, in plain trainings", *(first.price(arm) for arm in first.arms)])
     lines += ["", f"## Mean of {len(first.tasks)} tasks, {seeds}", ""]
     lines += markdown(["", *(f"*{arm}*" for arm in first.arms)], rows)
-    return [*lines, f"![{NAMES['accuracy']}, and {NAMES[MOVED]}, by task: plain and freelb]({FIGURE}.svg)"]
+    return [*lines, f"![{NAMES['accuracy']}, and {NAMES[MOVED]}, by task: plain and freelb](levels.svg)"]
 
 
 def details(every: Sequence[Block], records: Mapping[str, Record]) -> list[str]:
@@ -133,7 +132,7 @@ def draw(lines: Mapping[str, Levels], path: Path) -> None:
 
     from fairseq_adv.data.io import atomic_open
 
-    matplotlib.rcParams["svg.hashsalt"] = path.name  # the same records give the same file
+    matplotlib.rcParams["svg.hashsalt"] = path.stem  # the same records give the same file
     figure = Figure(figsize=(8, 1.4 + 0.3 * len(lines)), layout="constrained")
     places = range(len(lines))
     for side, (axes, name) in enumerate(zip(figure.subplots(1, 2, sharey=True), NAMES.values())):
@@ -147,7 +146,7 @@ def draw(lines: Mapping[str, Levels], path: Path) -> None:
     figure.axes[0].set_yticks(places, list(lines))
     figure.axes[0].invert_yaxis()
     figure.legend(frameon=False, loc="outside upper left", ncols=3)
-    with atomic_open(path.with_suffix(".svg")) as file:
+    with atomic_open(path) as file:
         figure.savefig(file, format="svg", metadata={"Date": None})
 
 
@@ -161,7 +160,7 @@ def parser() -> argparse.ArgumentParser:
 def write(options: argparse.Namespace) -> None:
     every, records = blocks(options.records)
     if found := lines_of_figure(every):
-        draw(found, options.pages / FIGURE)
+        draw(found, options.pages / "levels.svg")
     for page, lines in (("DETAILS", details(every, records)), ("RESULTS", summary(every, len(records)))):
         write_between(options.pages / f"{page}.md", "\n".join(lines))
 

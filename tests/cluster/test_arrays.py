@@ -125,6 +125,7 @@ def test_the_evidence_run_as_an_array(cluster: Cluster, submit: Submit, tmp_path
     assert {record["method"] for record in records if record["word_attacks"]} == {"standard", "freelb"}
     logs = [log.read_text() for log in job.logs.glob("*.log")]
     assert sum(log.count("7 of 7 cells are done") for log in logs) >= 1
+    assert sum(log.count(": done, ") for log in logs) == 7, "no cell is made twice"
 
 
 def test_a_sweep_by_hydras_submitit_launcher(
