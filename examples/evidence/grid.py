@@ -152,7 +152,7 @@ def cells() -> list[Cell]:
 
 def maker(machine: str) -> str:
     """The maker of a machine's processor, or of its GPU."""
-    return [*re.findall("AMD|Intel|NVIDIA", machine), machine.split()[0].strip(",")][0]
+    return str([*re.findall("AMD|Intel|NVIDIA", machine), machine.split()[0].strip(",")][0])
 
 
 @dataclass(frozen=True)

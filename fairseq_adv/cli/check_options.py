@@ -25,10 +25,12 @@ _OPTIONS = {
     "per-device-train-batch-size": "batch-size", "steps": "adv-steps vat-steps",
     "train-batch-size": "batch-size", "warmup-steps": "warmup-updates",
 }  # fmt: skip
+_UNBOUNDED = "freelb --adv-relative --adv-max-norm 0"
+_FGM = "--adv-relative --adv-steps 1 --adv-init-mag 0 --adv-max-norm 0.01 --adv-lr 0.01 --adv-clean-weight 1"
 _AUTO = "flooding --flood-level auto --accordance-interval 100"
 _METHODS = {
-    "alum": "alum_vat", "flooding-auto": _AUTO, "flooding-x": _AUTO, "freelb++": "freelb --adv-max-norm 0",
-    "fgm": "pgd --adv-steps 1 --adv-clean-weight 1", "freelb_plus_plus": "freelb --adv-max-norm 0",
+    "alum": "alum_vat", "flooding-auto": _AUTO, "flooding-x": _AUTO, "freelb++": _UNBOUNDED,
+    "fgm": f"pgd {_FGM}", "freelb_plus_plus": _UNBOUNDED,
     "neftune": "noise", "r-drop": "rdrop", "r4f": "r3f --spectral-norm-classification-head",
     "standard-3x": "standard --max-epoch 9", "vat": "alum_vat",
 }  # fmt: skip

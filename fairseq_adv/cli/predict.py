@@ -218,10 +218,14 @@ def _evaluation_set(task: str | None) -> EvaluationSet | None:
     return next((one for one in EVALUATION_SETS if plain_name(one.name) == wanted), None)
 
 
+def _is_model(word: str) -> bool:
+    return Path(word).is_file() or Path(word, "config.json").is_file()
+
+
 def _check(args: argparse.Namespace) -> None:
     """Raises DataError if there is no such task, or options don't go together."""
     if not (args.checkpoints or args.scores):
-        behind = [*takewhile(lambda word: Path(word).is_file(), reversed(args.label or []))]
+        behind = [*takewhile(_is_model, reversed(args.label or []))]
         args.checkpoints = [*map(Path, words_after_labels(args, len(behind)))]
     if args.label_separator is not None and len(args.label or []) != 1:
         raise DataError("--label-separator: pass one --label, whose cells it separates")

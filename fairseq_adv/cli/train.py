@@ -36,8 +36,9 @@ filled in unless you pass them:
   --tokens-per-sample, up to 512, and --skip-invalid-size-inputs-valid-test: for a corpus; --num-workers too,
     a process that loads rows for each core that a GPU has beside its own, 1 to 4
   --disable-validation: without a split to validate on
-  --criterion freelb; perturbation sizes relative to the embeddings, with --adv-relative, --vat-relative,
-    --noise-relative or --r3f-relative; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05
+  --criterion freelb; sizes of the perturbation as shares of the embeddings, with --adv-relative,
+    --vat-relative, --noise-relative or --r3f-relative. If you pass a size without it, sizes are lengths, and
+    none is filled in; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): bf16 autocast on a CPU
     with bf16 instructions (see fairseq-adv doctor), --bf16 on a GPU that has it, else fp32; docs/start.md
     lists which runs stay in fp32 on every GPU. --precision fp32 turns bf16 off. A run that resumes keeps its

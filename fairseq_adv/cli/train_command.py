@@ -136,8 +136,9 @@ def _check_start(options: TrainOptions, weights: Path) -> None:
 
 def _fill_method(options: TrainOptions, method: type[Method]) -> None:
     sizes = TrainOptions(method.suggested_options.split()).given
-    given = [size for size in sizes if not size.endswith("-relative")]
-    options.fill(sizes, unless=(*given, "--adv-norm-type"))
+    relative = [size for size in sizes if size.endswith("-relative")]
+    lengths = () if options.has(*relative) else sizes.keys() - relative  # if one is, all are
+    options.fill(sizes, unless=(*lengths, "--adv-norm-type"))
     options.fill(TrainOptions(method.further_options.split()).given)
     options.fill({"--precision": "auto"}, unless=_PRECISIONS)  # fairseq's own criterions don't have it
 

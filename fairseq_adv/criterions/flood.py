@@ -42,7 +42,6 @@ class Flood:
         self.level = FloodLevel(fixed_level(cfg.flood_level), str(cfg.flood_crossing))
         self.search = FloodSearch(cfg, task, self.level, objective) if cfg.accordance_interval else None
         self._sums: list[Tensor] = []
-        self._ends_in_dummy = False
         self._totals: list[float] | None = None  # from before_step, for after_step
 
     def begin_epoch(self, epoch: int, model: nn.Module) -> None:
@@ -64,15 +63,10 @@ class Flood:
         """Applies :func:`flooded_sum` at the current level; a mini-batch without examples keeps its loss."""
         return flooded_sum(loss, size, self.level.value) if size else loss
 
-    def add(self, log: Log, ignore_grad: bool) -> None:
-        """Called after each mini-batch: stores its contribution to J.
-
-        J is the loss that fairseq logs. If a worker's last mini-batch of an update is a dummy (uneven
-        shards), fairseq counts none of that worker's mini-batches (fairseq/trainer.py, ``is_dummy_batch``).
-        """
-        self._ends_in_dummy = ignore_grad
+    def add(self, log: Log) -> None:
+        """Called after each mini-batch that is no dummy: stores its contribution to J."""
         loss, size = log["loss"], log["sample_size"]
-        if not ignore_grad and size:
+        if size:
             loss, one = loss.double(), loss.new_ones((), dtype=torch.float64)
             below = (loss < size * self.level.value).double()
             self._sums.append(torch.stack([loss, one * size, below, one]))
@@ -109,7 +103,7 @@ class Flood:
     def totals(self, model: nn.Module) -> list[float]:
         """Sums up over all workers: loss (nats), sample size, micro-batches below b, micro-batches."""
         totals = torch.zeros(4, dtype=torch.float64, device=next(model.parameters()).device)
-        for sums in [] if self._ends_in_dummy else self._sums:
+        for sums in self._sums:
             totals += sums
         sum_over_workers(totals)
         return totals.tolist()  # type: ignore[no-any-return]

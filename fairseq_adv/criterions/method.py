@@ -8,6 +8,7 @@ from dataclasses import fields
 from functools import partial
 from typing import Any, Optional, cast
 
+import torch
 from fairseq.criterions import FairseqCriterion
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
@@ -211,12 +212,14 @@ class Method(FairseqCriterion):
         step = self.standard_step if update_num < self.start_update else self.step
         with fast_products(optimizer, next(model.parameters())):
             log = step(batch) if self._graphs is None else self._graphs.run(step, batch)
-        if self.flood is not None:
-            self.flood.add(log, ignore_grad)
+        self._last_log = dict(log)  # the trainer puts the host's numbers in the other
+        if ignore_grad:
+            log = {name: torch.zeros_like(one) if isinstance(one, Tensor) else 0 for name, one in log.items()}
+        elif self.flood is not None:
+            self.flood.add(log)
         if update_num != self._update:
             self._update, self.update_logs = update_num, []
         self.update_logs.append(log)
-        self._last_log = dict(log)  # the trainer puts the host's numbers in the other
         return log["loss"], log["sample_size"], log
 
     def passes(

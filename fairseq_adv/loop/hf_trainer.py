@@ -78,6 +78,8 @@ class _Attached:
                 logits = _logits(trainer, kept.output, inputs)
                 # transformers sets it in the first forward pass, by the labels
                 method.multi_label |= _problem_type(trainer) == "multi_label_classification"
+                if _problem_type(trainer) is None and "multi_label" not in self.options:
+                    _refuse_unclear_labels(trainer, logits, inputs)
                 return loss, logits
 
             method.backward = lambda loss: kept.backward(loss / share, **kept.options)
@@ -110,7 +112,7 @@ class _Attached:
                 path = self.path(self.resumed)
                 if not path.is_file():
                     raise ValueError(f"attach: no {path.name} in {path.parent}: not a checkpoint of SMART")
-                self.method.load_state_dict(torch.load(path, weights_only=True))
+                self.method.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
         return self.method
 
     def log(self, logs: dict[str, float], *rest: Any, **options: Any) -> None:
@@ -139,7 +141,7 @@ class _Attached:
             self.method.update_average()
 
     def save_average(self, *event: Any, **parts: Any) -> None:
-        if isinstance(self.method, SMART) and self.trainer.is_world_process_zero():
+        if isinstance(self.method, SMART) and self.trainer.args.should_save:
             torch.save(self.method.state_dict(), self.path())
 
 
@@ -168,6 +170,19 @@ def _losses_kept(accelerator: Any, model: nn.Module, with_output: bool) -> Itera
 def _problem_type(trainer: Any) -> Any:
     model = trainer.accelerator.unwrap_model(trainer.model)
     return getattr(getattr(model, "config", None), "problem_type", None)
+
+
+def _refuse_unclear_labels(trainer: Any, logits: Tensor, inputs: dict[str, Any]) -> None:
+    """Raises ValueError if only the user's loss knows what the labels are."""
+    labels = inputs.get(trainer.label_names[0]) if trainer.label_names else None
+    if labels is None or not labels.is_floating_point() or labels.shape != logits.shape:
+        return
+    if logits.dim() > 1 and logits.size(-1) > 1:
+        raise ValueError(
+            "attach: texts have several numbers as labels, and only your compute_loss knows what they are. "
+            "Pass multi_label=True if each is of a label of its own, multi_label=False if they are shares of "
+            "classes"
+        )
 
 
 def _predicts_the_next(model: Any) -> bool:

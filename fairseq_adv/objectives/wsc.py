@@ -87,6 +87,13 @@ class WSC(Labelled):
     def log_probabilities(self, predictions: Tensor) -> Tensor:
         return predictions.float()
 
+    def divergence(
+        self, clean: Tensor, perturbed: Tensor, sample: Sample, kind: str, detach_targets: bool = True
+    ) -> Tensor:
+        """Summed over the sentences with a label, which alone count in :meth:`sample_size`."""
+        rows = self.row_divergence(clean, perturbed, kind, detach_targets)
+        return rows.masked_fill(sample["target"] < 0, 0).sum()
+
     def row_divergence(
         self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
     ) -> Tensor:

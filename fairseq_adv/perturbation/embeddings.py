@@ -93,7 +93,12 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
 def _of_transformers(module: nn.Module) -> list[nn.Module]:
     """The embeddings of transformers' models, without those of parts of these."""
     if hasattr(module, "get_input_embeddings"):
-        return [module.get_input_embeddings()]  # type: ignore[operator]
+        given: nn.Module = module.get_input_embeddings()  # type: ignore[operator]
+        # T5's encoders return one that they don't call, with the weight of the one that they do.
+        names = ("encoder.embed_tokens", "decoder.embed_tokens")
+        tied = [one for name, one in module.named_modules() if name.endswith(names)]
+        is_other = len(tied) == 1 and tied[0] is not given and tied[0].weight is given.weight
+        return tied if is_other else [given]
     embeddings = [one for child in module.children() for one in _of_transformers(child)]
     return list({id(one): one for one in embeddings}.values())
 

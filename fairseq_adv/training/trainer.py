@@ -385,9 +385,13 @@ class AdversarialTrainer(Trainer):
         return self.method.replay_group(self, samples, update)
 
     def _update(self, samples: Any, raise_oom: bool) -> UpdateLog:
-        """fairseq's update. After an overflow it creates a norm of 0 on a GPU, even if there is none
-        (fairseq/trainer.py, line 992).
+        """fairseq's update, with dummy mini-batches, of uneven shards, first.
+
+        fairseq/trainer.py, line 873: if a worker's last one is a dummy, none of the worker's mini-batches
+        counts, though their gradients are added up. Line 992: after an overflow a norm of 0 is created on a
+        GPU, even if there is none.
         """
+        samples = sorted(samples, key=bool)
         log: UpdateLog = None
         try:
             log = super().train_step(samples, raise_oom)

@@ -25,6 +25,7 @@ from support import (
 )
 from trained_films import train_films
 
+from fairseq_adv.cli import predict, verb_parser
 from fairseq_adv.cli.predict import name_without_ending
 
 COMMAND = verb("predict")
@@ -179,6 +180,18 @@ def test_columns_that_are_kept_stand_beside_the_answers(
     (tmp_path / "c.jsonl").write_text('{"t": "A film", "prediction": 1}\n')
     done = run(checkpoint(films), "--input", tmp_path / "c.jsonl", "--text", "t", "--keep", "prediction")
     assert done.returncode == 2 and "--keep prediction: the answers have a column of this name" in done.stderr
+
+
+def test_models_behind_the_label_are_models(tmp_path: Path) -> None:
+    """argparse takes them for further labels; a model may be a file or a folder."""
+    models, texts = [tmp_path / "checkpoint.pt", tmp_path / "my-model"], tmp_path / "new.csv"
+    models[1].mkdir()
+    for path in (models[0], models[1] / "config.json", texts):
+        path.touch()
+    words = ["--input", str(texts), "--text", "review", "--label", "stars", *map(str, models)]
+    args = verb_parser(["predict", *words]).parse_args(words)
+    predict._check(args)
+    assert args.checkpoints == models and args.label == ["stars"]
 
 
 def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) -> None:

@@ -135,6 +135,11 @@ METRIC, HIGHEST = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric
         ("--criterion standard", {"--adv-relative": None, "--lr": "5e-05"}),
         ("--criterion smart", {"--vat-relative": "", "--store-ema": "", "--adv-relative": None}),
         ("--criterion smart --vat-epsilon 1e-5", {"--vat-relative": None}),
+        ("--adv-max-norm 0.01", {"--adv-relative": None, "--adv-lr": None}),
+        ("--adv-relative --adv-max-norm 0.01", {
+            "--adv-relative": "", "--adv-max-norm": "0.01", "--adv-lr": "0.006667", "--adv-init-mag": "0.01"
+        }),
+        ("--adv-relative --adv-norm-type linf", {"--adv-lr": None}),
         ("--criterion noise", {"--noise-relative": "", "--noise-size": "0.104"}),
         ("--criterion r3f --r3f-epsilon 1e-5", {"--r3f-relative": None}),
         # A rate that was chosen with a small encoder may be too high for a wider one.
@@ -599,7 +604,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
     ("more", "message"),
     [
         ("--criterion freelab", f"no such criterion. Did you mean freelb or freeat? {OURS}"),
-        ("--criterion fgm", "Did you mean pgd --adv-steps 1 --adv-clean-weight 1?"),
+        ("--criterion fgm", "Did you mean pgd --adv-relative --adv-steps 1 --adv-init-mag 0 --adv-max-norm"),
         (
             "--task text_clasification",
             "--task text_clasification: no such task. Did you mean text_class",

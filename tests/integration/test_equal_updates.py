@@ -118,6 +118,16 @@ def test_a_process_with_a_batch_more_than_the_other(tmp_path: Path, method: str,
     assert_close(workers, single, atol=2e-6)
 
 
+@pytest.mark.parametrize("method", ["freelb", slow("flooding"), slow("freeat"), slow("alum_vat")])
+def test_a_worker_whose_last_group_lacks_a_batch(tmp_path: Path, method: str) -> None:
+    """28 examples in 7 batches on two workers: the second update has two of one, and one of the other."""
+    data = write_task(tmp_path / "data", train=28)
+    words = ["--batch-size", "4", *(["--flood-level", "0.6"] if method == "flooding" else [])]
+    workers = run(data, tmp_path / "workers", method, *words, "--update-freq", "2", workers=2)
+    single = run(data, tmp_path / "single", method, *words, "--update-freq", "4")
+    assert_close(workers, single, atol=2e-6)
+
+
 @pytest.mark.parametrize(
     ("task", "classes", "keys"),
     [slow(CLASSES, 2, ("accuracy", "mcc", "f1")), (CLASSES, 1, ("pearson", "spearman")),

@@ -15,7 +15,7 @@ import pytest
 import torch
 from loop.tiny_models import LARGE, METHODS, bert, closure, made
 from loop.trained import trainer_of, weights
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import TrainerCallback
 from transformers.trainer_utils import HPSearchBackend
 
@@ -250,13 +250,20 @@ def test_refused(tmp_path: Path, case: str) -> None:
         trainer_of(tmp_path, name, **options).train()
 
 
-def test_one_trainer_trains_and_resumes(tmp_path: Path) -> None:
-    """SMART's average is that of the checkpoint, not that of the end."""
+def test_one_trainer_trains_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SMART's average is that of the checkpoint, not that of the end; it is read on any device."""
     one = trainer_of(tmp_path, "smart", dropout=0.1, save_strategy="steps", save_steps=2)
     one.train()
     whole = weights(one)
+    load, places = torch.load, []
+
+    def noted(path: Any, *args: Any, **options: Any) -> Any:
+        places.append((Path(path).name, options.get("map_location")))
+        return load(path, *args, **options)
+
+    monkeypatch.setattr(torch, "load", noted)
     one.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
-    assert torch.equal(weights(one), whole)
+    assert torch.equal(weights(one), whole) and ("average.pt", "cpu") in places
     (tmp_path / "checkpoint-2" / "average.pt").unlink()
     with pytest.raises(ValueError, match="not a checkpoint of SMART"):
         one.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
@@ -313,3 +320,23 @@ def test_refused_of_the_trainer(tmp_path: Path) -> None:
         attach(trainer, FreeLB)
     with pytest.raises(ValueError, match="step_size"):
         attach(trainer_of(tmp_path), FreeLB, step_size=-1.0)
+
+
+@pytest.mark.parametrize("given", [{}, {"multi_label": True}, {"multi_label": False}])
+def test_labels_that_the_model_does_not_see(tmp_path: Path, given: dict[str, bool]) -> None:
+    """A loss of one's own alone knows whether numbers are labels or shares of classes."""
+
+    def compute_loss(model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
+        labels = inputs.pop("labels")
+        return binary_cross_entropy_with_logits(model(**inputs).logits, labels)
+
+    trainer = trainer_of(tmp_path, "alum_vat", {"relative": False, **LARGE["alum_vat"], **given}, max_steps=1)
+    for item in trainer.train_dataset.items:  # type: ignore[union-attr]
+        item["labels"] = torch.tensor([1.0, 0.0, 1.0])
+    trainer.compute_loss = compute_loss  # type: ignore[method-assign]
+    if not given:
+        with pytest.raises(ValueError, match="multi_label=True if each"):
+            trainer.train()
+        return
+    trainer.train()
+    assert trainer.training_step.__self__.method.multi_label is given["multi_label"]  # type: ignore[attr-defined]

@@ -112,6 +112,16 @@ def test_accuracy_counts_labelled_sentences_true_and_false(run: SimpleNamespace)
     assert agg.get_smoothed_values()["accuracy"] == round(100 * right / 8, 2)
 
 
+def test_a_sentence_without_a_label_has_no_divergence(run: SimpleNamespace) -> None:
+    """It doesn't count in the sample size either."""
+    clean, perturbed = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    compare = run.criterion.objective.divergence
+    target = torch.tensor([1, -1, 0])
+    found = compare(clean, perturbed, {"target": target}, "kl")
+    alone = compare(clean[[0, 2]], perturbed[[0, 2]], {"target": target[[0, 2]]}, "kl")
+    assert found.item() == pytest.approx(alone.item(), rel=1e-6) and alone > 0
+
+
 def test_scores_that_are_not_numbers_make_the_loss_so(run: SimpleNamespace) -> None:
     """And not a perfect one."""
     assert loss_of(run, torch.full((1, 2), math.nan), [1]).isnan()

@@ -122,3 +122,16 @@ def test_a_model_without_an_embedding_of_its_encoder_is_refused() -> None:
     model.decoder.embed_tokens = model.encoder.embed_tokens
     with pytest.raises(ValueError, match="decoder"):
         find_token_embedding(model)
+
+
+def test_that_of_t5s_encoders_is_the_one_they_call() -> None:
+    """transformers 5 returns another one, with the same weight."""
+    transformers = pytest.importorskip("transformers", reason="pip install '.[hf]'")
+    config = transformers.T5Config(
+        vocab_size=20, d_model=8, d_kv=4, d_ff=16, num_layers=1, num_heads=2, num_labels=2
+    )
+    model = transformers.T5ForTokenClassification(config).eval()
+    called = []
+    find_token_embedding(model).register_forward_hook(lambda *_: called.append(1))
+    model(input_ids=torch.tensor([[3, 4, 1]]))
+    assert called == [1]
