@@ -104,7 +104,7 @@ def test_a_loss_below_0_is_flooded_only_with_a_level(data: Path, level: str, is_
     """J = L + beta I - alpha I_low may be below 0, and --flood-level 0 floods nothing."""
     run = infobert(data, *options(), *BOUNDS, "--flood-level", level, "--optimizer", "sgd", "--lr", "0")
     flood, signs = run.criterion.flood, []
-    flood.add({"loss": torch.tensor(-2.0), "sample_size": 4}, False)
+    flood.add({"loss": torch.tensor(-2.0), "sample_size": 4})
     run.trainer.optimizer.multiply_grads = signs.append
     flood.before_step(run.trainer.optimizer, run.model)
     assert signs == [-1.0] * is_flooded

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from fairseq.data import BaseWrapperDataset, FairseqDataset, data_utils
-from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from fairseq.utils import resolve_max_positions
 from torch import Tensor
 
@@ -192,15 +191,12 @@ def check_validation_lengths(task: Any, model: Any, options: Any) -> None:
     """Checks that a model can read the rows of validation: fairseq ends after the first epoch if it can't.
 
     Args:
-        task: only those of fairseq's own data sets of texts are looked at.
         options: the run's, of fairseq's group ``dataset``.
 
     Raises:
         DataError: with the split and the options that help.
     """
     if options.disable_validation or options.skip_invalid_size_inputs_valid_test:
-        return
-    if not isinstance(task, SentencePredictionTask):
         return
     most = resolve_max_positions(task.max_positions(), model.max_positions())
     for split in options.valid_subset.split(","):
@@ -209,8 +205,8 @@ def check_validation_lengths(task: Any, model: Any, options: Any) -> None:
         if len(long) > 0:
             raise DataError(
                 f"{split}: {len(long)} of {len(data)} rows have more than {most} tokens. Pass "
-                "--shorten-method truncate (task.shorten_method=truncate) to cut them, or "
-                "--skip-invalid-size-inputs-valid-test to leave them out"
+                "--skip-invalid-size-inputs-valid-test to leave them out, or, where the task has it, "
+                "--shorten-method truncate (task.shorten_method=truncate) to cut them"
             )
 
 
