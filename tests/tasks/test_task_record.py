@@ -37,6 +37,7 @@ NAMES_ELSEWHERE = {
     "evaluation/attack_settings.py": {"masked_lm"},
     # What a folder of transformers would be if it were a checkpoint.
     "hub/classifier_folder.py": {"text_classification", "multi_label"},
+    "loop/hf_trainer.py": {"multi_label"},  # an option of methods
     "hub/convert.py": {"masked_lm"},  # fairseq's pre-training command, which conversion imitates
 }
 
