@@ -121,6 +121,16 @@ def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
     return first, swept
 
 
+def absolute(line: str) -> str:
+    """An override that sweeps over paths, with absolute ones: each job works in a folder of its own."""
+    override = parsed(line)
+    if override.key_or_group not in {f"{group}.{key}" for group, key in PATHS}:
+        return line
+    values = [str(parsed(f"x={one}").value()) for one in override.sweep_string_iterator()]
+    paths = [said("", os.path.abspath(value))[1:] for value in values]
+    return f"{override.get_key_element()}={','.join(paths)}"
+
+
 def sweep(save: str, words: Sequence[str], swept: set[str]) -> list[str]:
     """The overrides that give each job of a sweep its own folder, named after its values."""
     same = {parsed(line).key_or_group for line in words} - swept
@@ -334,6 +344,7 @@ def command(args: argparse.Namespace) -> list[str]:
         if path is not None and f"{group}.{key}" not in swept and not (swept and key == "log_file"):
             config[group][key] = os.path.abspath(path.replace(ENCODER, str(encoder)))
             words.append(said(f"{group}.{key}", config[group][key]))
+    words += [absolute(line) for line in args.overrides if parsed(line).key_or_group in swept]
     check_encoder(config, encoder)
     for folder in folders:
         check_data(config.task._name, Path(folder), encoder)

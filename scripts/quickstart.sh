@@ -78,7 +78,7 @@ watch() {  # watch RUN: shows how much of a training is done, until it is ended
 }
 
 name=minilm
-[ -z "$encoder" ] || name=$(basename "$encoder")
+[ -z "$encoder" ] || name=$(basename "$encoder")-$(cat "$encoder"/*.safetensors "$encoder"/*.json 2>/dev/null | sha256sum | cut -c1-8)
 data=$out/data-$name-${glue:+glue-}$task
 runs=$out/runs-$name-${glue:+glue-}$task-$epochs
 [ "$precision" = auto ] || runs=$runs-$precision

@@ -166,8 +166,8 @@ def _check_words(parser: VerbParser, args: argparse.Namespace) -> None:
     missing = (1 if args.dataset else 2) - len(given)
     taken = words_after_labels(args, missing)
     places = {Path(word): place for place, word in enumerate(parser.words)}
-    words = sorted([*given, *map(Path, taken)], key=places.__getitem__) if taken else given
-    if not words:
+    words = sorted([*given, *map(Path, taken)], key=lambda word: places.get(word, -1)) if taken else given
+    if not words or not places.keys() >= {*words}:  # a word of --label=LABEL is no folder
         parser.error("the following arguments are required: OUT")
     args.train, args.out = (None if len(words) < 2 else words[0]), words[-1]
 

@@ -75,6 +75,7 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
             f"{out}: exists and was not made by this program (no {MANIFEST}). Pass another output folder."
         )
     if overwrite:
+        _check_own(out, manifest.get("files"))
         return False
     if differing := differences(made_from, manifest["made_from"]):
         raise DataError(
@@ -84,6 +85,15 @@ def finished(out: Path, made_from: Mapping[str, Any], overwrite: bool) -> bool:
     check_files(out, manifest, "Pass --overwrite.")
     remove_scratch(out)
     return True
+
+
+def _check_own(out: Path, files: object) -> None:
+    """Checks that a folder that will be replaced has no files but those of its manifest."""
+    if not isinstance(files, dict):
+        return
+    for path in sorted(out.rglob("*")):
+        if not path.is_dir() and str(path.relative_to(out)) not in {MANIFEST, *files}:
+            raise DataError(f"{path}: --overwrite would delete it, but this program hasn't made it. Move it")
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.temperature import read_thresholds
 from fairseq_adv.data.text.labelled_folder import class_names, known_labels
 from fairseq_adv.data.text.long_texts import HEAD_AND_END
+from fairseq_adv.data.text.rows_dataset import check_lengths
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
 from fairseq_adv.evaluation.inference import InferenceConfig
@@ -86,11 +87,14 @@ class Trained:
         """The mini-batches of a loaded split on the model's device, in fairseq's validation order."""
         # fairseq asks for pinned memory on machines without a GPU, too (fairseq/data/iterators.py, line 505).
         warnings.filterwarnings("ignore", "'pin_memory' argument is set as true", UserWarning)
+        leaves_out = bool(self.cfg.dataset.skip_invalid_size_inputs_valid_test)
+        if not leaves_out:
+            check_lengths(split, self.task.dataset(split), self.longest)
         iterator = self.task.get_batch_iterator(
             dataset=self.task.dataset(split),
             max_sentences=batch_size,
             max_positions=self.longest,
-            ignore_invalid_inputs=bool(self.cfg.dataset.skip_invalid_size_inputs_valid_test),
+            ignore_invalid_inputs=leaves_out,
         ).next_epoch_itr(shuffle=False)
         total = len(iterator) if most is None else min(most, len(iterator))
         for sample in tqdm(islice(iterator, total), desc=doing, unit="batch", total=total):
@@ -229,15 +233,16 @@ def cut_as_its_tokenizer_does(path: Path, task: FairseqTask) -> None:
         task.cfg.long_texts = HEAD_AND_END
 
 
-def take_class_names(cfg: Any) -> list[str]:
+def take_class_names(state: dict[str, Any]) -> list[str]:
     """The classes of texts in a checkpoint, in its order; empty if they are unknown, or there are none.
 
-    They are taken out of its configuration ``cfg``, so that the task has the order of its data.
+    They are taken out of its configuration, so that the task has the order of its data.
     """
+    cfg = state["cfg"]
     record = record_named(cfg.task._name)
     if record is None or not record.words:
         return []
-    names = known_labels(cfg)
+    names = known_labels(cfg, state.get("extra_state"))
     if "class_names" in cfg.task:
         with open_dict(cfg.task):
             cfg.task.class_names = None
@@ -265,7 +270,7 @@ def load(
             f"{path}: a Hugging Face folder names no data. Prepare it with --encoder {path}, and pass it as "
             "--data"
         )
-    names = take_class_names(state["cfg"])
+    names = take_class_names(state)
     changed = {} if data is None else {"data": data}
     # A copy, made by fairseq-adv train: the folder that it came from may be gone, or have another one by now.
     tokenizer = Path(path).parent / FOLDER

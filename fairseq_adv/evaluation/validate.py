@@ -225,5 +225,5 @@ def _classes(trained: Trained) -> list[str]:
     cfg, record = trained.cfg.task, record_of(type(trained.task))
     if record is None or not record.words or cfg.regression_target:
         return []
-    names = known_labels(trained.cfg)
+    names = known_labels(trained.cfg, None)
     return names if len(names) == cfg.num_classes else [str(number) for number in range(cfg.num_classes)]

@@ -15,11 +15,11 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import rows_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import IN_CONFIG, read_temperature, read_thresholds
-from fairseq_adv.data.text.labelled_folder import class_names
+from fairseq_adv.data.text.labelled_folder import labels_of_data
 from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST, FAIRSEQ_MASK
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_dictionary
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import finished, workspace
 from fairseq_adv.hub.export_card import model_card
 from fairseq_adv.hub.export_tokenizer import ExportedTokenizer, exported_tokenizer
@@ -244,7 +244,6 @@ def _known_classes(state: TrainedState) -> tuple[str, list[str]]:
     names = state.task.get("class_names")
     if isinstance(names, list) and names:
         return str(state.path), [str(name) for name in names]
-    file = Path((state.data or "").split(":")[0]) / "label" / "dict.txt"
-    if state.data is None or not file.is_file():
-        return "", []
-    return str(file), class_names(load_dictionary(file))
+    folder = (state.data or "").split(":")[0]
+    found = labels_of_data(folder, state.extra)
+    return (str(Path(folder) / "label" / "dict.txt"), found) if found else ("", [])

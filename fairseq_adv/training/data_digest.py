@@ -18,6 +18,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tables.split_files import is_split, names_split
+from fairseq_adv.data.text.labelled_folder import digest_of_classes
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import MANIFEST, read_manifest
 
@@ -45,7 +46,7 @@ def digests_of(task: FairseqTask, dataset: Any) -> dict[str, Any]:
     words = tokenizer.fingerprint() if isinstance(tokenizer, TokenToIds) else _symbols(task.source_dictionary)
     digests: dict[str, Any] = {"folders": [_of_folder(folder, splits) for folder in _folders(data)]}
     digests["tokenizer"] = _digest(words)
-    return digests if labels is None else {**digests, "classes": _digest(_symbols(labels))}
+    return digests if labels is None else {**digests, "classes": digest_of_classes(labels)}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], data: str) -> list[str]:

@@ -66,7 +66,8 @@ def prepare_head(state: dict[str, Any], trainer: Trainer, starts: bool) -> str:
 def _order_head(state: dict[str, Any], trainer: Trainer, starts: bool) -> str:
     task, weights, model = trainer.task, state["model"], trainer.get_model()
     converted = {name: weights.pop(name) for name in [*weights] if name.startswith(CONVERTED_HEAD)}
-    classes, names = classes_of(task), known_labels(state["cfg"]) if state.get("cfg") else []
+    cfg, extra = state.get("cfg"), state.get("extra_state")
+    classes, names = classes_of(task), known_labels(cfg, extra) if cfg else []
     name = str(getattr(task.cfg, "classification_head_name", ""))
     axes = class_axes(model, name)
     if converted and isinstance(task, SentencePredictionTask):

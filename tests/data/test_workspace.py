@@ -73,6 +73,11 @@ def test_a_damaged_output_and_somebody_else_s_are_refused(tmp_path: Path) -> Non
         with pytest.raises(DataError, match=message):
             make(out)
     assert make(out, overwrite=True) and not make(out)
+    (out / "run").mkdir()
+    (out / "run" / "checkpoint.pt").touch()
+    with pytest.raises(DataError, match=r"out/run/checkpoint.pt: --overwrite would delete it"):
+        make(out, overwrite=True)
+    (out / "run" / "checkpoint.pt").unlink()
     (out / "manifest.json").unlink()
     with pytest.raises(DataError, match="out: exists and was not made by this program"):
         make(out, overwrite=True)

@@ -126,3 +126,11 @@ def test_fairseqs_regularisers_are_refused_in_training_only(
 def test_another_split_that_is_not_there(saved: Path, validate: CommandMain) -> None:
     done = validate(saved / "checkpoint.pt", "--cpu", "--split", "dev")
     assert done.returncode == 2 and "no split 'dev'" in done.stderr and done.stderr.startswith("error: ")
+
+
+def test_a_split_with_rows_that_are_too_long(tmp_path: Path) -> None:
+    """As in training, which never reads the test split."""
+    run = build(train_args(write_task(tmp_path / "bin"), tmp_path, "standard", "--max-positions", "7", SLIM))
+    run.trainer.save_checkpoint(str(tmp_path / "checkpoint.pt"), {})
+    with pytest.raises(DataError, match=r"valid: \d of 8 rows have more than 7 tokens"):
+        evaluate(str(tmp_path / "checkpoint.pt"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -76,6 +77,11 @@ def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:
         "common.seed",
         "method",
     } & names
+    paths = [encoder("glue") / "model.pt", tmp_path / "b.pt"]
+    names_of = ",".join(os.path.relpath(path, ROOT) for path in paths)
+    done = run_py("glue", *words, f"checkpoint.finetune_from_model={names_of}")
+    swept = f"checkpoint.finetune_from_model={paths[0]},{paths[1]}"
+    assert done.returncode == 0 and swept in done.stdout, "each job works in a folder of its own"
     done = run_py("glue", *words[:-1], "common.seed=interval(1,2)")
     assert done.returncode == 2 and "pass the values of a sweep" in done.stderr
 

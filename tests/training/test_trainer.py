@@ -243,7 +243,7 @@ def test_what_is_saved_in_an_update_has_the_configuration(
 
 
 def test_rows_of_validation_that_are_too_long_are_told_before_training(data: Path) -> None:
-    told = r"valid: \d+ of \d+ rows have more than 7 tokens. Pass --skip-invalid-size-inputs-valid-test"
+    told = r"valid: \d+ of \d+ rows have more than 7 tokens. Train with --skip-invalid-size-inputs-valid-test"
     left_out = ["--skip-invalid-size-inputs-valid-test"]
 
     def begin(*more: str) -> None:

@@ -216,12 +216,14 @@ def _question(row: dict[str, Any], name: str, where: str) -> Question:
 
 
 def _hellaswag(row: dict[str, Any], where: str) -> Question:
-    """The context (``ctx_a``), and the start of what happens next (``ctx_b``, may be empty)."""
+    """The context (``ctx_a``), and the start of what happens next (``ctx_b``, may be empty). The rows of each
+    source have numbers of their own.
+    """
+    number, source = text_of(row, "ind", where), row.get("source_id")
     stem = require_field(row, "ctx_b", str, where).strip()
     endings = require_field(row, "endings", list, where)
-    return _made(
-        text_of(row, "ind", where), text_of(row, "ctx_a", where), stem, endings, row.get("label"), where
-    )
+    name = f"{source}-{number}" if isinstance(source, str) else number
+    return _made(name, text_of(row, "ctx_a", where), stem, endings, row.get("label"), where)
 
 
 def _swag(row: dict[str, Any], name: str, where: str) -> Question:

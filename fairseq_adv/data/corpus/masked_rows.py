@@ -91,6 +91,11 @@ class MaskedRows(FairseqDataset):  # type: ignore[misc]
         if self.random_prob > 0:  # as in np.random.choice(p=weights / weights.sum()), which adds up each time
             by_count = cfg.freq_weighted_replacement
             weights = np.array(dictionary.count) if by_count else np.ones(len(dictionary))
+            if by_count and len({*dictionary.count[dictionary.nspecial :]} - {0}) < 2:
+                raise DataError(
+                    "--freq-weighted-replacement: the dictionary doesn't say how frequent words are; that of "
+                    "an encoder never does. Leave the option out"
+                )
             weights[: dictionary.nspecial] = 0
             self.cumulated = (weights / weights.sum()).cumsum()
             self.cumulated /= self.cumulated[-1]
@@ -223,6 +228,12 @@ def _check(rows: MaskedRows) -> None:
 def _begins_word(task: MaskedLMTask) -> Flags:
     """(ids,) whether a token begins a word. fairseq 0.12.2 itself ends with an AttributeError here."""
     run = task.cfg._get_parent()
+    model = run and run.get("model")
+    if "hf_encoder" in (getattr(model, "_name", None), getattr(model, "arch", None)):
+        raise DataError(
+            "--mask-whole-words: needs the dictionary of a converted RoBERTa. That of a Hugging Face folder "
+            "has ids, and doesn't tell where words begin. Leave the option out"
+        )
     begins = get_whole_word_mask(run and run.get("bpe"), task.source_dictionary)
     if begins is None:
         raise DataError("--mask-whole-words: pass --bpe too, such as --bpe gpt2. It says where words begin")

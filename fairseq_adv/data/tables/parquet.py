@@ -60,7 +60,11 @@ def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, 
             if name in texts:
                 size += _size_of(column, f"{path}: row", number, name)
                 check_unpacked(path, size)
-            values[name] = column.to_pylist()
+            try:
+                values[name] = column.to_pylist()
+            except (ValueError, OverflowError) as error:  # times, mostly
+                told = f"{path}: column {name!r:.40} can't be read ({error}). Write it as text."
+                raise DataError(told) from error
         for row in range(batch.num_rows):
             number += 1
             yield f"{path}: row {number}", {name: cells[row] for name, cells in values.items()}
@@ -76,6 +80,8 @@ def _kinds(path: Path, schema: Any, wanted: Sequence[str]) -> dict[str, str]:
     column_types = {}
     for field in schema:
         column_type = field.type.value_type if types.is_dictionary(field.type) else field.type
+        if types.is_temporal(column_type) and field.name not in wanted:
+            continue  # some have no value in Python
         if types.is_decimal(column_type):
             column_types[field.name] = "decimal"
         elif str(column_type) in _TEXTS or str(column_type) in _VIEWS or types.is_primitive(column_type):

@@ -7,6 +7,8 @@ without an index of labels has no labels, which only shows in the first update.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections import Counter
 from itertools import chain
@@ -140,17 +142,47 @@ def class_names(dictionary: Dictionary) -> List[str]:
     return [one for one in symbols if one != "<mask>" and not one.startswith("madeupword")]
 
 
-def known_labels(cfg: Any) -> List[str]:
+def digest_of_classes(dictionary: Dictionary) -> str:
+    """The SHA-256, in hex, of the entries of a label dictionary, which a checkpoint keeps."""
+    entries = [str(dictionary[number]) for number in range(len(dictionary))]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+
+
+def known_labels(cfg: Any, extra: Any) -> List[str]:
     """The names of a checkpoint's classes in the model's order; empty if they are unknown, or there are none.
 
     Our task stores them in the checkpoint; with fairseq's own they come from the training data, if it
     still exists.
+
+    Args:
+        cfg: the configuration in the checkpoint.
+        extra: its ``extra_state``; ``None``: the user says that the folder has its classes.
+
+    Raises:
+        DataError: the training data now has other classes, or another order of them.
     """
     names = getattr(cfg.task, "class_names", None)
     if names:
         return [str(name) for name in names]
-    file = Path(str(getattr(cfg.task, "data", "") or "")) / "label" / "dict.txt"
-    return class_names(load_dictionary(file)) if file.is_file() else []
+    has_numbers = getattr(cfg.task, "regression_target", False)  # the digest is then of the words
+    return labels_of_data(str(getattr(cfg.task, "data", "") or ""), None if has_numbers else extra)
+
+
+def labels_of_data(folder: str, extra: Any) -> List[str]:
+    """:func:`known_labels` of a checkpoint of fairseq's own task, from the folder that it was trained on."""
+    file = Path(folder) / "label" / "dict.txt"
+    if not folder or not file.is_file():
+        return []
+    dictionary = load_dictionary(file)
+    names, kept = class_names(dictionary), (extra or {}).get("data")
+    before = kept.get("classes") if isinstance(kept, dict) else None
+    dictionary.add_symbol("<mask>")  # as fairseq's task does
+    if isinstance(before, str) and before != digest_of_classes(dictionary):
+        raise DataError(
+            f"{file}: has other classes, or another order of them, than when the checkpoint was trained. "
+            "Prepare the folder from the same rows again"
+        )
+    return names
 
 
 def count_classes(folder: Path, split: str) -> List[int]:

@@ -200,14 +200,23 @@ def check_validation_lengths(task: Any, model: Any, options: Any) -> None:
         return
     most = resolve_max_positions(task.max_positions(), model.max_positions())
     for split in options.valid_subset.split(","):
-        data = task.datasets.get(split)
-        long = [] if data is None else data.filter_indices_by_size(np.arange(len(data)), most)[1]
-        if len(long) > 0:
-            raise DataError(
-                f"{split}: {len(long)} of {len(data)} rows have more than {most} tokens. Pass "
-                "--skip-invalid-size-inputs-valid-test to leave them out, or, where the task has it, "
-                "--shorten-method truncate (task.shorten_method=truncate) to cut them"
-            )
+        if split in task.datasets:
+            check_lengths(split, task.datasets[split], most)
+
+
+def check_lengths(split: str, data: Any, most: Any) -> None:
+    """Checks that no row has more than ``most`` tokens.
+
+    Raises:
+        DataError: with the number of rows and what helps.
+    """
+    long = [] if most is None else data.filter_indices_by_size(np.arange(len(data)), most)[1]
+    if len(long) > 0:
+        raise DataError(
+            f"{split}: {len(long)} of {len(data)} rows have more than {most} tokens. Train with "
+            "--skip-invalid-size-inputs-valid-test to leave them out, or, where the task has it, with "
+            "--shorten-method truncate (task.shorten_method=truncate) to cut them"
+        )
 
 
 def check_labelled(datasets: Iterable[Any]) -> None:

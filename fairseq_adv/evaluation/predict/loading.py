@@ -79,7 +79,7 @@ def load(
     members = []
     for path in paths:
         state = read_checkpoint(path)
-        predictor = predictor_for_rows(path, state["cfg"], None if data is None else str(data), how)
+        predictor = predictor_for_rows(path, state, None if data is None else str(data), how)
         trained = load_model(path, state, predictor.task, how)
         members.append(Member(predictor, trained, read_temperature(path), read_thresholds(path)))
     names = {member.predictor.name: member.trained.path for member in reversed(members)}
@@ -92,11 +92,14 @@ def load(
     return TextModel(members)
 
 
-def predictor_for_rows(path: Path, cfg: Any, data: str | None, inference: InferenceConfig) -> Predictor:
+def predictor_for_rows(
+    path: Path, state: dict[str, Any], data: str | None, inference: InferenceConfig
+) -> Predictor:
     """The predictor of a checkpoint, for rows of a file or a program; its training data isn't needed.
 
-    ``cfg``, the checkpoint's configuration, is changed; ``data``: the folder it was trained on, if it moved.
+    The configuration in ``state`` is changed; ``data``: the folder it was trained on, if it moved.
     """
+    cfg = state["cfg"]
     name = cfg.task._name
     record = _answering(path, name, OWN_DATA)
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
@@ -107,7 +110,8 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, inference: Infere
     with reported_as_data_error(path):
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
         options = merge_with_parent(TASK_DATACLASS_REGISTRY[name](), cfg.task)
-        labels = [] if options.regression_target else _class_names(path, cfg)
+        extra = state.get("extra_state") if data is None else None
+        labels = [] if options.regression_target else _class_names(path, cfg, extra)
         dictionary = Dictionary()
         for label in labels:
             dictionary.add_symbol(label)
@@ -118,14 +122,15 @@ def predictor_for_rows(path: Path, cfg: Any, data: str | None, inference: Infere
 
 
 def predictor_for_split(
-    path: Path, cfg: Any, task: PredictionTask, data: Path, inference: InferenceConfig
+    path: Path, state: dict[str, Any], task: PredictionTask, data: Path, inference: InferenceConfig
 ) -> Predictor:
     """The predictor of a checkpoint, with its task set up for the splits of a data folder.
 
     GLUE's texts are truncated if they are too long, so that every row gets an answer; the other tasks
     truncate documents, and report a row whose question is too long.
     """
-    record, labels = _answering(path, cfg.task._name, task), take_class_names(cfg)
+    cfg = state["cfg"]
+    record, labels = _answering(path, cfg.task._name, task), take_class_names(state)
     trained_on = str(getattr(cfg.task, "data", "") or "")
     overrides: dict[str, Any] = {
         "data": str(data), "no_shuffle": True, "sampling_weights": None, "shorten_method": "truncate",
@@ -177,8 +182,8 @@ def _answering(path: Path, name: Any, task: PredictionTask) -> task_record.TaskR
     return record
 
 
-def _class_names(path: Path, cfg: Any) -> list[str]:
-    labels = known_labels(cfg)
+def _class_names(path: Path, cfg: Any, extra: Any) -> list[str]:
+    labels = known_labels(cfg, extra)
     if not labels:
         raise DataError(
             f"{path}: its class names are unknown, because {cfg.task.data}/label/dict.txt does not exist. "

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fairseq_adv.data.choices.prepare_qnli_ranking import DEV_ROWS
 from fairseq_adv.data.choices.question_layouts import find_split
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import atomic_write, digest_of_model
@@ -84,7 +85,7 @@ def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
     assert request.data is not None  # checked
     inference, split = request.running, task.split(request.split)
     state = read_checkpoint(path)
-    predictor = predictor_for_split(path, state["cfg"], task, request.data, inference)
+    predictor = predictor_for_split(path, state, task, request.data, inference)
     with reported_as_data_error(path):
         examples = predictor.split(split, task)
     if not isinstance(examples, ScoredRows):
@@ -119,6 +120,8 @@ def _combined(members: Sequence[Any], task: PredictionTask, request: Request) ->
     kind = members[0].kind if isinstance(members[0], Scores) else ""
     if kind:
         _check_distinct(members)
+    if (request.gold is not None and kind != "choices") or (request.wnli is not None and kind != "phrases"):
+        raise DataError("--gold and --wnli-test: are not for models that classify texts. Leave them out")
     if task.name == "QNLI" and kind == "choices":
         return qnli_rows(join(members), request.gold)
     if task.name == "WNLI" and kind == "phrases":
@@ -142,6 +145,8 @@ def _check(request: Request, task: PredictionTask) -> None:
     for option, given, benchmark in (("--wnli-test", request.wnli, "WNLI"), ("--gold", request.gold, "QNLI")):
         if given is not None and task.name != benchmark:
             raise DataError(f"{option} is for --task {benchmark}, not {task.name}. Leave it out.")
+    if request.gold is not None and request.split != DEV_ROWS:
+        raise DataError(f"--gold has dev's labels: pass --split {DEV_ROWS} too, or leave it out")
 
 
 def _loaded(path: Path, task: PredictionTask, request: Request) -> Scores:

@@ -27,10 +27,11 @@ def test_swag_and_hellaswag_as_they_are_distributed(tmp_path: Path) -> None:
     hellaswag.mkdir()
     row = {"ind": 24, "activity_label": "x", "ctx_a": "w1 w2.", "ctx_b": "w3", "ctx": "w1 w2. w3"}
     row = {**row, "split": "val", "split_type": "indomain", "endings": ["w4.", "w5."], "source_id": "y"}
-    (hellaswag / "hellaswag_val.jsonl").write_text(json.dumps({**row, "label": 1}) + "\n")
+    rows = [{**row, "label": 1}, {**row, "label": 0, "source_id": "z"}]  # each source numbers its own rows
+    (hellaswag / "hellaswag_val.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in rows))
     (hellaswag / "hellaswag_test.jsonl").write_text(json.dumps(row) + "\n")
-    (question,) = read_split(hellaswag, "valid")
-    assert (question.id, question.stem, question.answer) == ("24", "w3", 1)
+    question, other = read_split(hellaswag, "valid")
+    assert (question.id, question.stem, question.answer, other.id) == ("y-24", "w3", 1, "z-24")
     assert read_split(hellaswag, "test")[0].answer is None
 
 

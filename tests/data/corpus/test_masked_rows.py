@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from fairseq.tasks.masked_lm import MaskedLMTask
 from support import build, slow
 from torch.utils.data import DataLoader
 
+from fairseq_adv.data.corpus.masked_rows import _begins_word
 from fairseq_adv.data.errors import DataError
 
 SEEDS = (1, 2, 30)
@@ -126,3 +128,16 @@ def test_what_is_refused(words: str, told: str, tmp_path: Path) -> None:
     args = pretraining_args(write_shards(tmp_path, 1), tmp_path, "masked_lm", "--no-save", *words.split())
     with pytest.raises(DataError, match=told):
         build(args)
+
+
+def test_what_the_dictionary_does_not_say_is_refused(tmp_path: Path) -> None:
+    words = ["masked_lm", "--no-save", "--freq-weighted-replacement"]
+    args = pretraining_args(write_shards(tmp_path, 1), tmp_path, *words)
+    path = tmp_path / "shard0" / "dict.txt"
+    path.write_text("".join(f"{line.split()[0]} 1\n" for line in path.read_text().splitlines()))
+    with pytest.raises(DataError, match="doesn't say how frequent words are"):
+        build(args)
+    run = {"bpe": {"_name": "bert"}, "model": Namespace(arch="hf_encoder")}
+    task: Any = SimpleNamespace(cfg=SimpleNamespace(_get_parent=lambda: run))
+    with pytest.raises(DataError, match="--mask-whole-words: needs the dictionary of a converted RoBERTa"):
+        _begins_word(task)

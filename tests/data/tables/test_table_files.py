@@ -57,6 +57,11 @@ def test_parquet_columns_that_cannot_be_read(tmp_path: Path) -> None:
     assert list(read_table(path, columns=["text"])) == [(f"{path}: row 1", {"text": "a"})]
     with pytest.raises(DataError, match=r"a.parquet: column 'tags' has the type list<.*, which is not read"):
         list(read_table(path, columns=["text", "tags"]))
+    late = pyarrow.array([1 << 40], pyarrow.timestamp("s"))  # after the year 9999
+    parquet.write_table(pyarrow.table({"text": ["a"], "when": late}), path)
+    assert list(read_table(path, columns=["text"])) == [(f"{path}: row 1", {"text": "a"})]
+    with pytest.raises(DataError, match=r"a.parquet: column 'when' can't be read .*Write it as text"):
+        list(read_table(path, columns=["text", "when"]))
     parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"]), path)
     with pytest.raises(DataError, match=r"a.parquet: two columns are named 'text'. Rename one"):
         list(read_table(path))

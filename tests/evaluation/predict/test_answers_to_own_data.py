@@ -18,6 +18,9 @@ from fairseq_adv.data.text.labelled_folder import known_labels
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.ensemble import TEXTS
 from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
+from fairseq_adv.evaluation.validate import evaluate
+from fairseq_adv.hub.export import _known_classes
+from fairseq_adv.hub.trained_checkpoint import read_trained
 
 NAMES = ("World", "Sports", "Sci/Tech")
 
@@ -100,10 +103,27 @@ def test_numbers(tmp_path: Path) -> None:
 
 def test_what_the_checkpoint_says_of_its_classes_counts_most(news: Path) -> None:
     task = {"data": str(news / "data"), "class_names": None}
-    assert known_labels(SimpleNamespace(task=SimpleNamespace(**task))) == list(NAMES)
+    assert known_labels(SimpleNamespace(task=SimpleNamespace(**task)), None) == list(NAMES)
     task["class_names"] = ["a", "b"]  # type: ignore[assignment]
-    assert known_labels(SimpleNamespace(task=SimpleNamespace(**task))) == ["a", "b"]
-    assert known_labels(SimpleNamespace(task=SimpleNamespace(data="gone"))) == []
+    assert known_labels(SimpleNamespace(task=SimpleNamespace(**task)), None) == ["a", "b"]
+    assert known_labels(SimpleNamespace(task=SimpleNamespace(data="gone")), {}) == []
+
+
+def test_classes_in_another_order_than_in_training_are_refused(news: Path, tmp_path: Path) -> None:
+    """fairseq's own task keeps no names in a checkpoint: they are in the folder that it was trained on."""
+    data = shutil.copytree(news / "data", tmp_path / "data")
+    checkpoint = save(data, tmp_path / "a.pt", classes=3)
+    assert run(tmp_path / "out", checkpoint, data=data, split="valid").rows == 8
+    names = data / "label" / "dict.txt"
+    first, second, *rest = names.read_text().splitlines(keepends=True)
+    names.write_text("".join([second, first, *rest]))
+    for opens in (
+        lambda: run(tmp_path / "again", checkpoint, data=data, split="valid"),
+        lambda: evaluate(str(checkpoint)),
+        lambda: _known_classes(read_trained(checkpoint)),
+    ):
+        with pytest.raises(DataError, match=r"label/dict.txt: has other classes, or another order of them"):
+            opens()
 
 
 def test_gold_is_for_qnli(news: Path, tmp_path: Path) -> None:

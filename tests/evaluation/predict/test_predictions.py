@@ -313,11 +313,15 @@ def test_qnli_through_ranking(tmp_path: Path) -> None:
     gold = tmp_path / "dev.tsv"
     rows = [f"{i}\tq\ts\tentailment" for i in range(6)]
     gold.write_text("".join(f"{row}\n" for row in ["index\tquestion\tsentence\tlabel", *rows]))
-    measured = run("QNLI", tmp_path / "out", path, data=data, gold=gold).measured
+    with pytest.raises(DataError, match="--gold has dev's labels: pass --split test-dev"):
+        run("QNLI", tmp_path / "out", path, data=data, gold=gold)
+    (data / "test-dev.jsonl").write_bytes((data / "test.jsonl").read_bytes())
+    dev = {"data": data, "gold": gold, "split": "test-dev"}
+    measured = run("QNLI", tmp_path / "out", path, **dev).measured
     assert measured == {"accuracy": pytest.approx(100 * expected.count("entailment") / 6)}
     gold.write_text("index\tquestion\tsentence\tlabel\n0\tq\ts\tentailment\n")
     with pytest.raises(DataError, match="has 1 rows, but 6 were predicted"):
-        run("QNLI", tmp_path / "out", path, data=data, gold=gold)
+        run("QNLI", tmp_path / "out", path, **dev)
     # The same checkpoint answers the questions by their labels.
     lines = run("qnli_ranking", tmp_path / "out", path, data=data).file.read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == [f"test-{i}" for i in range(4)]

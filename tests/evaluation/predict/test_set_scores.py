@@ -251,7 +251,7 @@ def test_classes_are_matched_by_name(models: Path, tmp_path: Path, run: CommandM
         data = renamed(models, tmp_path / "-".join(["data", *names.values()]), names)
         done = run(*words, "--data", data, *more)
         assert done.returncode == 0, done.stderr
-        return [line["prediction"] for line in table(tmp_path / "predictions-ANLI.tsv")]
+        return [line["prediction"] for line in table(tmp_path / "predictions-ANLI-R3.tsv")]
 
     plain = answers({})
     swap = {"entailment": "contradiction", "contradiction": "entailment"}
