@@ -215,12 +215,14 @@ def _convert_position(position: dict[str, Any], saved: Any, current: Any) -> Non
     line 594) would take it for the end of the epoch, and begin the epoch again.
     """
     done, old, new = position.get("iterations_in_epoch", 0), options_of(saved), options_of(current)
-    sizes = [(_per_iteration(old, size), _per_iteration(new, size)) for size in ("batch_size", "max_tokens")]
-    if done and any(before != now for before, now in sizes):
+    for size in ("batch_size", "max_tokens"):
+        before, now = _per_iteration(old, size), _per_iteration(new, size)
+        if before == now or not done:
+            continue
         position["version"] = 1  # to fairseq a position past the end is the end, then
-    # Beside a number of rows, one of tokens is there for long texts alone.
-    before, now = next((pair for pair in sizes if all(pair)), (1, 1))
-    done = done * before // now
+        if before and now:
+            done = done * before // now
+            break
     parts = new["optimization"].get("update_freq") or [1]
     together = parts[min(position.get("epoch", 1), len(parts)) - 1]
     position["iterations_in_epoch"] = done // together * together

@@ -26,7 +26,7 @@ from fairseq_adv.training.changed_options import (
     _same,
     compare,
 )
-from fairseq_adv.training.restart import _convert_position, check_restart
+from fairseq_adv.training.restart import check_restart
 
 BATCH = "--batch-size x --update-freq x workers"
 
@@ -367,27 +367,6 @@ def test_no_layerdrop_is_none_or_zero(before: Any, now: Any, same: bool) -> None
     args = OmegaConf.create({"_name": "hf_encoder"})
     hf_encoder.base_architecture(args)
     assert args.encoder_layerdrop == 0 and args.checkpoint_activations is False
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "done"),
-    [((16, 4400, 1), (16, 2200, 1), 6), ((16, 4400, 2), (32, 4400, 1), 6), ((16, 4400, 1), (8, 4400, 1), 12),
-     ((None, 4400, 1), (None, 2200, 1), 12), ((16, None, 1), (None, 2200, 1), 6)],
-)  # fmt: skip
-def test_rows_decide_where_both_sizes_are_given(
-    before: tuple[int, int, int], now: tuple[int, int, int], done: int
-) -> None:
-    """Most mini-batches have as many rows as may be; the number of tokens is for long texts."""
-
-    def options(rows: int | None, tokens: int | None, workers: int) -> Any:
-        return OmegaConf.create({
-            "dataset": {"batch_size": rows, "max_tokens": tokens, "required_batch_size_multiple": 1},
-            "optimization": {"update_freq": [1]}, "distributed_training": {"distributed_world_size": workers},
-        })  # fmt: skip
-
-    position = {"epoch": 1, "iterations_in_epoch": 6, "version": 2}
-    _convert_position(position, options(*before), options(*now))
-    assert (position["iterations_in_epoch"], position["version"]) == (done, 1)
 
 
 @pytest.mark.parametrize(
