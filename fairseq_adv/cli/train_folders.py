@@ -6,13 +6,12 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import sha256_of, whole
-from fairseq_adv.data.tokenizers import FOLDER
-from fairseq_adv.data.workspace import read_manifest
+from fairseq_adv.data.io import whole
+from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_tokenizer
 
 if TYPE_CHECKING:
     from fairseq_adv.tasks.task_record import TaskRecord
@@ -109,18 +108,7 @@ def hugging_face_args(folders: Sequence[Path], encoder: Path) -> dict[str, str]:
     Raises:
         DataError: the data was prepared with another tokenizer.
     """
-    theirs = encoder / "tokenizer.json"
-    # That of a model that export wrote is the one it was trained with, in other bytes.
-    same = [_tokenizer_of(encoder), *([sha256_of(theirs)] if theirs.is_file() else [])]
-    for data in folders:
-        ours = data / FOLDER / "tokenizer.json"
-        # A corpus has no copy. Its dictionary is rows' numbers, the same for all encoders of a size.
-        made_with = sha256_of(ours) if ours.is_file() else _tokenizer_of(data)
-        if made_with and made_with not in same:
-            raise DataError(
-                f"{data} was prepared with a different tokenizer than {theirs}: the word ids would be wrong. "
-                f"Prepare it again with --encoder {encoder}"
-            )
+    check_same_tokenizer(folders, encoder)
     longest = [512]
     for name, key in (
         ("config.json", "max_position_embeddings"),
@@ -130,10 +118,3 @@ def hugging_face_args(folders: Sequence[Path], encoder: Path) -> dict[str, str]:
         limit, unused = about.get(key), 2 * bool(_FROM_PADDING.fullmatch(str(about.get("model_type"))))
         longest += [limit - unused] if type(limit) is int and limit > unused else []
     return {"--arch": "hf_encoder", "--hf-model": str(encoder), "--max-positions": str(min(longest))}
-
-
-def _tokenizer_of(folder: Path) -> Any:
-    """The SHA-256 of the tokenizer.json that a folder was made with; ``None`` if its manifest has none."""
-    made = read_manifest(folder).get("made_from", {}).get("tokenizer")
-    hashes = made.get("sha256") if isinstance(made, dict) else None
-    return hashes.get("tokenizer_json") if isinstance(hashes, dict) else None

@@ -208,7 +208,8 @@ def trained_for(state: TrainedState) -> Trained:
             raise DataError(
                 f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice needs one"
             )
-    init, separator = _tokens(state) if goal in (CLASSES, REGRESSION) else (0, 2 if goal == SPANS else None)
+    has_two = goal == SPANS or (goal == MASKED_LM and name != HF_ENCODER)  # </s> between texts, as RoBERTa
+    init, separator = _tokens(state) if goal in (CLASSES, REGRESSION) else (0, 2 if has_two else None)
     problem_type = "regression" if goal == REGRESSION else record.card.problem_type
     return Trained(goal, head, outputs, model, init, separator, _longest(state), problem_type)
 

@@ -25,6 +25,7 @@ from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import classes_of, head_to_start_from, in_order, names_in
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
+from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_tokenizer
 from fairseq_adv.models import transformers_models
 from fairseq_adv.perturbation import EncoderParts
 
@@ -104,6 +105,8 @@ class HFEncoderModel(BaseFairseqModel):
         if not args.hf_encoder:
             if not args.hf_model:
                 raise DataError("--arch hf_encoder needs --hf-model: the encoder's Hugging Face folder")
+            folders = str(getattr(task.cfg, "data", "") or "").split(":")
+            check_same_tokenizer([Path(one) for one in folders if one], Path(args.hf_model))
             description, tensors = transformers_models.read(Path(args.hf_model))
             args.hf_encoder = description
             if masked and transformers_models.described(description)["special"]["<mask>"] is None:

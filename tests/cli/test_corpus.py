@@ -11,7 +11,10 @@ import struct
 import subprocess
 import termios
 import time
+from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from corpus_samples import awkward_corpus, row_lengths, split_bytes
@@ -22,6 +25,7 @@ from support import handle_interrupts, run_command, slow, start_command, verb
 import fairseq_adv.cli
 from fairseq_adv.cli.train_command import filled_in
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.models.hf_encoder import HFEncoderModel
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = verb("corpus")
@@ -136,6 +140,9 @@ def test_a_corpus_of_another_hugging_face_encoder_is_refused(tmp_path: Path) -> 
     for data in (other, f"{one}:{other}"):
         with pytest.raises(DataError, match=f"^{other} was prepared with a different tokenizer than"):
             filled_in(str(data), encoders[0], [], {})
+    task: Any = SimpleNamespace(cfg=SimpleNamespace(data=str(other)))
+    with pytest.raises(DataError, match=f"^{other} was prepared with a different tokenizer than"):
+        HFEncoderModel.build_model(Namespace(hf_model=str(encoders[0])), task)  # by fairseq-train
     made = json.loads((one / "manifest.json").read_text())
     (encoders[1] / "manifest.json").write_text(json.dumps(made))  # has the tokenizer's hash, as export's
     assert filled_in(str(one), encoders[1], [], {})

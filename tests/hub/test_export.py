@@ -297,6 +297,8 @@ def test_a_masked_lm(encoder: Path, tmp_path: Path) -> None:
     # As fairseq's own fill_mask: a space before the mask is no token of its own.
     is_converted = (encoder / "model.pt").is_file()
     assert not is_converted or "Ġ" not in pipeline.tokenizer.convert_ids_to_tokens(ids[0].tolist())
+    pair = pipeline.tokenizer("a", "b")["input_ids"]
+    assert not is_converted or pair.count(pipeline.tokenizer.sep_token_id) == 3, "two between texts"
     words = torch.tensor([[rows.index(row) for row in ids[0].tolist()]])
     with torch.no_grad():
         ours = model(words)[0][0].softmax(-1)
