@@ -124,7 +124,8 @@ def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
 def absolute(line: str) -> str:
     """An override that sweeps over paths, with absolute ones: each job works in a folder of its own."""
     override = parsed(line)
-    if override.key_or_group not in {f"{group}.{key}" for group, key in PATHS}:
+    of_paths = {f"{group}.{key}" for group, key in PATHS}
+    if not override.is_sweep_override() or override.key_or_group not in of_paths:
         return line
     values = [str(parsed(f"x={one}").value()) for one in override.sweep_string_iterator()]
     paths = [said("", os.path.abspath(value))[1:] for value in values]
@@ -337,14 +338,13 @@ def command(args: argparse.Namespace) -> list[str]:
             raise DataError(f"{key}={given}: not a list. Pass {key}=[{given}]")
     if config.task._name in CORPUS_TASKS:
         words.append(f"dataset.num_workers={loaders(config.distributed_training.distributed_world_size)}")
-    words += [*on_cpus(config, keys), *args.overrides]
+    words += [*on_cpus(config, keys), *map(absolute, args.overrides)]
     check_complete(config, recipe)
     for group, key in PATHS:
         path = OmegaConf.select(config, f"{group}.{key}")
         if path is not None and f"{group}.{key}" not in swept and not (swept and key == "log_file"):
             config[group][key] = os.path.abspath(path.replace(ENCODER, str(encoder)))
             words.append(said(f"{group}.{key}", config[group][key]))
-    words += [absolute(line) for line in args.overrides if parsed(line).key_or_group in swept]
     check_encoder(config, encoder)
     for folder in folders:
         check_data(config.task._name, Path(folder), encoder)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import whole
+from fairseq_adv.data.tokenizers import check_same_tokenizer
 
 if TYPE_CHECKING:
     from fairseq_adv.tasks.task_record import TaskRecord
@@ -107,8 +108,6 @@ def hugging_face_args(folders: Sequence[Path], encoder: Path) -> dict[str, str]:
     Raises:
         DataError: the data was prepared with another tokenizer.
     """
-    from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_tokenizer  # imports fairseq
-
     check_same_tokenizer(folders, encoder)
     longest = [512]
     for name, key in (

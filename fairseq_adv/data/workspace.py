@@ -91,8 +91,9 @@ def _check_own(out: Path, files: object) -> None:
     """Checks that a folder that will be replaced has no files but those of its manifest."""
     if not isinstance(files, dict):
         return
+    ours = {MANIFEST, *files}
     for path in sorted(out.rglob("*")):
-        if not path.is_dir() and str(path.relative_to(out)) not in {MANIFEST, *files}:
+        if not path.is_dir() and str(path.relative_to(out)) not in ours:
             raise DataError(f"{path}: --overwrite would delete it, but this program hasn't made it. Move it")
 
 

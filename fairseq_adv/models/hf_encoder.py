@@ -24,8 +24,8 @@ from torch import Tensor
 from fairseq_adv.data.checked_json import json_object
 from fairseq_adv.data.class_rows import classes_of, head_to_start_from, in_order, names_in
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tokenizers import check_same_tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import vocabulary_rows
-from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_tokenizer
 from fairseq_adv.models import transformers_models
 from fairseq_adv.perturbation import EncoderParts
 

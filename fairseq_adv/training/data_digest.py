@@ -18,8 +18,7 @@ from fairseq.tasks.fairseq_task import FairseqTask
 
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tables.split_files import is_split, names_split
-from fairseq_adv.data.text.labelled_folder import digest_of_classes
-from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
+from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, digest_of_entries
 from fairseq_adv.data.workspace import MANIFEST, read_manifest
 
 # Of a file that is larger than all samples together.
@@ -43,10 +42,12 @@ def digests_of(task: FairseqTask, dataset: Any) -> dict[str, Any]:
     data = str(getattr(getattr(task, "cfg", None), "data", "") or "")
     splits = [dataset.train_subset, *str(dataset.valid_subset or "").split(",")]
     tokenizer, labels = getattr(task, "tokenizer", None), getattr(task, "label_dictionary", None)
-    words = tokenizer.fingerprint() if isinstance(tokenizer, TokenToIds) else _symbols(task.source_dictionary)
     digests: dict[str, Any] = {"folders": [_of_folder(folder, splits) for folder in _folders(data)]}
-    digests["tokenizer"] = _digest(words)
-    return digests if labels is None else {**digests, "classes": digest_of_classes(labels)}
+    if isinstance(tokenizer, TokenToIds):
+        digests["tokenizer"] = _digest(tokenizer.fingerprint())
+    else:
+        digests["tokenizer"] = digest_of_entries(task.source_dictionary)
+    return digests if labels is None else {**digests, "classes": digest_of_entries(labels)}
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any], data: str) -> list[str]:
@@ -128,10 +129,6 @@ def _content(path: Path) -> tuple[int, str]:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
-
-
-def _symbols(dictionary: Any) -> list[str]:
-    return [str(dictionary[number]) for number in range(len(dictionary))]
 
 
 def _digest(value: Any) -> str:

@@ -97,6 +97,9 @@ def test_a_data_set_of_the_hub(
 
 def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_path: Path) -> None:
     train = csv(tmp_path / "train.csv", 4)
+    with pytest.raises(SystemExit) as ended:
+        classification(train, "--text", "text", "--label=a", "--label=b", "--encoder", encoder)
+    assert ended.value.code == 2, "OUT is missing"
     rest = [*COLUMNS, "--encoder", encoder, tmp_path / "out"]
     for words, message in (
         ([*rest], "TRAIN is missing: pass the training file and OUT, or --dataset NAME and OUT"),

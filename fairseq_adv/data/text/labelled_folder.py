@@ -7,8 +7,6 @@ without an index of labels has no labels, which only shows in the first update.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections import Counter
 from itertools import chain
@@ -26,7 +24,7 @@ from fairseq_adv.data.tables.several_labels import labels_in
 from fairseq_adv.data.text.indexed import check_indexed, parts_of, read_index, write_indexed
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import save_tokenizer
-from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds, load_dictionary
+from fairseq_adv.data.tokenizers.text_to_ids import Ids, TokenToIds, digest_of_entries, load_dictionary
 from fairseq_adv.data.workspace import Prepared
 
 SEVERAL = "labels"
@@ -142,12 +140,6 @@ def class_names(dictionary: Dictionary) -> List[str]:
     return [one for one in symbols if one != "<mask>" and not one.startswith("madeupword")]
 
 
-def digest_of_classes(dictionary: Dictionary) -> str:
-    """The SHA-256, in hex, of the entries of a label dictionary, which a checkpoint keeps."""
-    entries = [str(dictionary[number]) for number in range(len(dictionary))]
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
-
-
 def known_labels(cfg: Any, extra: Any) -> List[str]:
     """The names of a checkpoint's classes in the model's order; empty if they are unknown, or there are none.
 
@@ -177,7 +169,7 @@ def labels_of_data(folder: str, extra: Any) -> List[str]:
     names, kept = class_names(dictionary), (extra or {}).get("data")
     before = kept.get("classes") if isinstance(kept, dict) else None
     dictionary.add_symbol("<mask>")  # as fairseq's task does
-    if isinstance(before, str) and before != digest_of_classes(dictionary):
+    if isinstance(before, str) and before != digest_of_entries(dictionary):
         raise DataError(
             f"{file}: has other classes, or another order of them, than when the checkpoint was trained. "
             "Prepare the folder from the same rows again"

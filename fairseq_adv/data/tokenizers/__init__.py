@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Sequence
 
 from fairseq_adv.data.checked_json import json_object
+from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.workspace import read_manifest
 
 HF_VOCABULARY = "hf_vocabulary.json"
 """Next to a tokenizer.json that was saved from a Hugging Face folder: what is not in it."""
@@ -61,3 +64,30 @@ def special_tokens(folder: Path) -> dict[str, str]:
 def unusual_names(folder: Path) -> dict[str, str]:
     """What tokenizer_config.json must say for :func:`special_tokens` to find the same ones again."""
     return {ROLES[symbol]: token for symbol, token in special_tokens(folder).items() if token != symbol}
+
+
+def check_same_tokenizer(folders: Sequence[Path], encoder: Path) -> None:
+    """Checks that data was prepared with the tokenizer of a Hugging Face folder, as far as the data says so.
+
+    Raises:
+        DataError: it was prepared with another one.
+    """
+    theirs = encoder / "tokenizer.json"
+    # That of a model that export wrote is the one it was trained with, in other bytes.
+    same = [_tokenizer_of(encoder), *([sha256_of(theirs)] if theirs.is_file() else [])]
+    for data in folders:
+        ours = data / FOLDER / "tokenizer.json"
+        # A corpus has no copy. Its dictionary is rows' numbers, the same for all encoders of a size.
+        made_with = sha256_of(ours) if ours.is_file() else _tokenizer_of(data)
+        if made_with and made_with not in same:
+            raise DataError(
+                f"{data} was prepared with a different tokenizer than {theirs}: the word ids would be wrong. "
+                f"Prepare it again with --encoder {encoder}"
+            )
+
+
+def _tokenizer_of(folder: Path) -> Any:
+    """The SHA-256 of the tokenizer.json that a folder was made with; ``None`` if its manifest has none."""
+    made = read_manifest(folder).get("made_from", {}).get("tokenizer")
+    hashes = made.get("sha256") if isinstance(made, dict) else None
+    return hashes.get("tokenizer_json") if isinstance(hashes, dict) else None

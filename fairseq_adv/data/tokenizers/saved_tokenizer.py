@@ -10,15 +10,14 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import Optional
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import check_own, sha256_of, whole
+from fairseq_adv.data.io import check_own, whole
 from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, is_hugging_face, unusual_names
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer, load_engine
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, load_dictionary
-from fairseq_adv.data.workspace import read_manifest
 
 _NAMES = {
     "encoder_json": "encoder.json", "vocab_bpe": "vocab.bpe", "dictionary": "dict.txt",
@@ -157,30 +156,3 @@ def load_tokenizer(tokenizer_dir: Optional[str], data: str) -> TokenToIds:
     if not (tokenizer_dir or is_hugging_face(folder) or (folder / "dict.txt").is_file()):
         raise DataError(f"{folder}: no tokenizer found. Pass the encoder's folder as --tokenizer-dir.")
     return tokenizer_for_encoder(folder)
-
-
-def check_same_tokenizer(folders: Sequence[Path], encoder: Path) -> None:
-    """Checks that data was prepared with the tokenizer of a Hugging Face folder, as far as the data says so.
-
-    Raises:
-        DataError: it was prepared with another one.
-    """
-    theirs = encoder / "tokenizer.json"
-    # That of a model that export wrote is the one it was trained with, in other bytes.
-    same = [_tokenizer_of(encoder), *([sha256_of(theirs)] if theirs.is_file() else [])]
-    for data in folders:
-        ours = data / FOLDER / "tokenizer.json"
-        # A corpus has no copy. Its dictionary is rows' numbers, the same for all encoders of a size.
-        made_with = sha256_of(ours) if ours.is_file() else _tokenizer_of(data)
-        if made_with and made_with not in same:
-            raise DataError(
-                f"{data} was prepared with a different tokenizer than {theirs}: the word ids would be wrong. "
-                f"Prepare it again with --encoder {encoder}"
-            )
-
-
-def _tokenizer_of(folder: Path) -> Any:
-    """The SHA-256 of the tokenizer.json that a folder was made with; ``None`` if its manifest has none."""
-    made = read_manifest(folder).get("made_from", {}).get("tokenizer")
-    hashes = made.get("sha256") if isinstance(made, dict) else None
-    return hashes.get("tokenizer_json") if isinstance(hashes, dict) else None

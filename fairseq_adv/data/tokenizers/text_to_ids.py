@@ -9,6 +9,8 @@ tokenizer's own id indexes a table of dictionary ids, built once; the ids are th
 
 from __future__ import annotations
 
+import hashlib
+import json
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -224,6 +226,12 @@ def load_dictionary(path: Path) -> Dictionary:
         return Dictionary.load(str(path))
     except Exception as error:  # fairseq raises a bare Exception for a wrong encoding
         raise DataError(f"{path}: not a fairseq dictionary (a line is '<token> <count>'): {error}") from error
+
+
+def digest_of_entries(dictionary: Dictionary) -> str:
+    """The SHA-256, in hex, of a dictionary's entries in their order; checkpoints keep it."""
+    entries = [str(dictionary[number]) for number in range(len(dictionary))]
+    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
 
 
 @contextmanager

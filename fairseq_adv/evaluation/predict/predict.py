@@ -93,6 +93,7 @@ def _answer_split(path: Path, task: PredictionTask, request: Request) -> Any:
             who = f"--task {task.name}" if request.task else f"{path}: a model of {predictor.name}"
             raise DataError(f"{who} takes one checkpoint, without --scores")
         return examples.decode(load_model(path, state, predictor.task, inference), True)
+    _check_kind(examples.kind, request)
     digest = digest_of_model(path)
     made_from: dict[str, Any] = {"checkpoint": digest, "data": examples.digest, "fp16": inference.fp16}
     if inference.half == "bf16":
@@ -120,8 +121,6 @@ def _combined(members: Sequence[Any], task: PredictionTask, request: Request) ->
     kind = members[0].kind if isinstance(members[0], Scores) else ""
     if kind:
         _check_distinct(members)
-    if (request.gold is not None and kind != "choices") or (request.wnli is not None and kind != "phrases"):
-        raise DataError("--gold and --wnli-test: are not for models that classify texts. Leave them out")
     if task.name == "QNLI" and kind == "choices":
         return qnli_rows(join(members), request.gold)
     if task.name == "WNLI" and kind == "phrases":
@@ -156,7 +155,13 @@ def _loaded(path: Path, task: PredictionTask, request: Request) -> Scores:
             f"{path}: has scores for {scores.task}, split {scores.split}, but {task.name}, split {split} is "
             "needed. Pass another file, or another --task or --split."
         )
+    _check_kind(scores.kind, request)
     return scores
+
+
+def _check_kind(kind: str, request: Request) -> None:
+    if (request.gold is not None and kind != "choices") or (request.wnli is not None and kind != "phrases"):
+        raise DataError("--gold and --wnli-test are not for models that classify texts. Leave them out")
 
 
 def _check_distinct(members: Sequence[Scores]) -> None:

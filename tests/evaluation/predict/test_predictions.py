@@ -20,7 +20,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.ensemble import ScoredRows, Scores
-from fairseq_adv.evaluation.predict.predict import Predicted, Request, predict
+from fairseq_adv.evaluation.predict.predict import Predicted, Request, _check_kind, predict
 from fairseq_adv.evaluation.trained import Trained
 
 CPU = InferenceConfig(cpu=True)
@@ -322,6 +322,8 @@ def test_qnli_through_ranking(tmp_path: Path) -> None:
     gold.write_text("index\tquestion\tsentence\tlabel\n0\tq\ts\tentailment\n")
     with pytest.raises(DataError, match="has 1 rows, but 6 were predicted"):
         run("QNLI", tmp_path / "out", path, **dev)
+    with pytest.raises(DataError, match="are not for models that classify texts"):
+        _check_kind("classes", Request("QNLI", tmp_path, [path], **dev))
     # The same checkpoint answers the questions by their labels.
     lines = run("qnli_ranking", tmp_path / "out", path, data=data).file.read_text().splitlines()
     assert [line.split(",")[0] for line in lines] == [f"test-{i}" for i in range(4)]
