@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from fairseq_adv.criterions.ratio import USEFUL_RATIOS
 from fairseq_adv.data.errors import DataError, as_data_error
 from fairseq_adv.evaluation.attack_settings import LOSSES, Attack
+from fairseq_adv.evaluation.inference import memory_error_named
 from fairseq_adv.evaluation.trained import load
 from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
@@ -123,7 +124,8 @@ def attack_checkpoint(
     """
     trained = load(path, data, [split], cpu, precision)
     samples = trained.batches(split, batch_size, batches, f"attacking {split}")
-    with trained.fast_products():
+    fewer = f"fairseq-adv attack --batch-size takes fewer than {batch_size} rows at once"
+    with memory_error_named(fewer), trained.fast_products():
         result = attack(trained.model, trained.objective, samples, how, trained.autocast)
     if not result.examples:
         raise DataError(

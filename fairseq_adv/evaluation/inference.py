@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,3 +55,16 @@ class InferenceConfig:
     def half(self) -> str:
         """``fp16``, ``bf16``, or "" for fp32."""
         return "fp16" if self.fp16 else "" if self.precision == "fp32" else self.precision
+
+
+@contextmanager
+def memory_error_named(fix: str) -> Iterator[None]:
+    """Turns a GPU's lack of memory in the block into a DataError.
+
+    Args:
+        fix: which option to change, as a sentence without its full stop.
+    """
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise DataError(f"the GPU is out of memory. {fix}.") from error

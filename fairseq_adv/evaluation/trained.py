@@ -33,7 +33,7 @@ from fairseq_adv.data.text.long_texts import HEAD_AND_END
 from fairseq_adv.data.text.rows_dataset import check_lengths
 from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.data.tokenizers.saved_tokenizer import check_same_words
-from fairseq_adv.evaluation.inference import InferenceConfig
+from fairseq_adv.evaluation.inference import InferenceConfig, memory_error_named
 from fairseq_adv.fairseq_patches.mixed_precision import fast_bf16_products
 from fairseq_adv.hub.classifier_folder import checkpoint_of
 from fairseq_adv.objectives import Objective, build_objective
@@ -113,12 +113,10 @@ class Trained:
         ):
             for batch in batches_by_length(dataset, names, self.inference):
                 sample = dataset.collater([dataset[int(i)] for i in batch])
-                try:
+                with memory_error_named("Pass a smaller --max-tokens"):
                     sample = self._on_device(sample)
                     with self.autocast():
                         predictions = self.objective.predict(self.model, sample)
-                except torch.cuda.OutOfMemoryError as error:
-                    raise DataError("the GPU is out of memory. Pass a smaller --max-tokens.") from error
                 yield sample, predictions.float()
                 bar.update(len(batch))
 

@@ -40,6 +40,7 @@ from fairseq_adv.evaluation.class_report import (
     softmax,
 )
 from fairseq_adv.evaluation.entity_report import EntityReport
+from fairseq_adv.evaluation.inference import memory_error_named
 from fairseq_adv.evaluation.trained import Trained, load
 from fairseq_adv.objectives.multi_label import least_logits
 from fairseq_adv.objectives.tags import Tags
@@ -137,7 +138,8 @@ def evaluate(
     if needs_classes and not names:
         raise DataError(f"--calibrate: {path} is not a classifier of texts. Leave --calibrate out.")
     logs, logits, right, examples = [], [], [], 0
-    with trained.autocast(), _outputs(trained.model) as outputs:
+    smaller = "Pass a smaller --batch-size"
+    with memory_error_named(smaller), trained.autocast(), _outputs(trained.model) as outputs:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
             log = trained.task.valid_step(sample, trained.model, criterion)[2]
             examples += log["nsentences"]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.models.roberta import RobertaModel
 from support import (
     ADVERSARIAL,
     PLUGIN,
@@ -23,6 +24,8 @@ from support import (
 )
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.evaluation.attack import Attack, attack_checkpoint
+from fairseq_adv.evaluation.trained import load
 from fairseq_adv.evaluation.validate import evaluate
 
 SLIM = "--no-save-optimizer-state"
@@ -134,3 +137,20 @@ def test_a_split_with_rows_that_are_too_long(tmp_path: Path) -> None:
     run.trainer.save_checkpoint(str(tmp_path / "checkpoint.pt"), {})
     with pytest.raises(DataError, match=r"valid: \d of 8 rows have more than 7 tokens"):
         evaluate(str(tmp_path / "checkpoint.pt"))
+
+
+def test_a_gpu_without_enough_memory(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the option that each command has."""
+
+    def forward(*_: object, **__: object) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(RobertaModel, "forward", forward)
+    path, how = str(saved / "checkpoint.pt"), Attack(0.02, 0.01, 1, relative=True)
+    with pytest.raises(DataError, match=r"the GPU is out of memory\. Pass a smaller --batch-size"):
+        evaluate(path, cpu=True)
+    with pytest.raises(DataError, match="fairseq-adv attack --batch-size takes fewer than 32 rows"):
+        attack_checkpoint(path, how, cpu=True)
+    trained = load(path, None, ["valid"], cpu=True)
+    with pytest.raises(DataError, match="Pass a smaller --max-tokens"):
+        next(trained.predictions(trained.task.dataset("valid"), [str(i) for i in range(11)]))
