@@ -25,7 +25,7 @@ WORKDIR /src
 # A layer of its own, which stays the same when the project changes. torch brings its own CUDA libraries; the host
 # brings the driver.
 COPY constraints.txt ./
-RUN pip install -c constraints.txt torch torchaudio
+RUN pip install -c constraints.txt torch
 COPY setup.py pyproject.toml README.md LICENSE fairseq_adv_compat.pth ./
 COPY scripts/repack_wheels.py scripts/
 COPY fairseq_adv fairseq_adv

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fairseq_adv.loop against circulating copies of FGM, PGD and FreeLB, in a loop of plain PyTorch.
+"""fairseq_adv.loop against snippets of FGM, PGD and FreeLB that people copy, in a loop of plain PyTorch.
 
   freelb  our FreeLB with K passes, and a copy through inputs_embeds that is right but for the dropout masks
   pgd     our PGD with K ascent steps, a right copy, and the one that moves the table of words

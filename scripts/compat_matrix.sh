@@ -106,7 +106,7 @@ PYTHON
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"
 wanted=''
 case "${1:-}" in
-    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,11s/^# \{0,1\}//p' "scripts/${0##*/}"; exit 0 ;;
     --list) awk '{ print $1 }' <<<"$cells"; exit 0 ;;
     --table) table; exit 0 ;;
     *) wanted=" $* " ;;

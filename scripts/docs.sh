@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "${1:-}" in
-    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,7s/^# \{0,1\}//p' "scripts/${0##*/}"; exit 0 ;;
 esac
 if [ -z "${SOURCE_URL:-}" ] && [ -n "${GITHUB_REPOSITORY:-}" ]; then  # in GitHub Actions
     export SOURCE_URL="$GITHUB_SERVER_URL/$GITHUB_REPOSITORY/blob/$GITHUB_SHA"
@@ -17,7 +17,7 @@ fi
 python=${VENV:-.venv}/bin/python
 [ -x "$python" ] || python=python3
 if ! "$python" -c 'import material, mkdocstrings_handlers.python' 2>/dev/null; then
-    echo "error: MkDocs is not installed: scripts/setup_env.sh, or pip install -c constraints.txt '.[docs]'" >&2
+    echo "error: MkDocs is not installed: scripts/setup_env.sh, or pip install -c constraints.txt -e '.[docs]'" >&2
     exit 2
 fi
 # Material prints a notice about MkDocs 2, which is not used here.

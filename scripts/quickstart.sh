@@ -20,7 +20,7 @@ absolute() { case "$1" in '' | /*) printf '%s' "$1" ;; *) printf '%s/%s' "$here"
 glue='' encoder='' out=$PWD/out/quickstart epochs=default seed=1 precision=auto
 while [ $# -gt 0 ]; do
     case "$1" in
-        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "scripts/${0##*/}"; exit 0 ;;
         --glue | --encoder | --out | --epochs | --seed | --precision)
             [ $# -ge 2 ] || die "$1 needs a value (see $0 --help)"
             case "$1" in
@@ -78,13 +78,15 @@ watch() {  # watch RUN: shows how much of a training is done, until it is ended
 }
 
 name=minilm
-[ -z "$encoder" ] || name=$(basename "$encoder")-$(cat "$encoder"/*.safetensors "$encoder"/*.json 2>/dev/null | sha256sum | cut -c1-8)
+[ -z "$encoder" ] || name=$(basename "$encoder")-$(find -L "$encoder" -maxdepth 1 \( -name '*.safetensors' -o -name '*.bin' -o -name '*.json' \) -print0 |
+    sort -z | xargs -0 cat | sha256sum | cut -c1-8)
 data=$out/data-$name-${glue:+glue-}$task
 runs=$out/runs-$name-${glue:+glue-}$task-$epochs
 [ "$precision" = auto ] || runs=$runs-$precision
 
 step "1/5 the environment (.venv)" scripts/setup_env.sh --no-test
-export PATH="${VENV:-$PWD/.venv}/bin:$PATH" PYTHONWARNINGS=ignore
+bin=$(cd "${VENV:-.venv}/bin" && pwd)
+export PATH="$bin:$PATH" PYTHONWARNINGS=ignore
 # If other programs use the same cores, threads that spin while they wait make training several times slower.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
 # Both models are trained, and attacked, at once, each on half of the cores.
@@ -151,7 +153,7 @@ echo
 [ -n "$glue" ] || echo "as bars: ${table%.txt}.svg"
 echo "checkpoints and logs: $standard, $freelb"
 echo "commands and their output: $log"
-predict="${VENV:-.venv}/bin/fairseq-adv predict $freelb/checkpoint_best.pt"
+printf -v predict '%q predict %q' "${VENV:-.venv}/bin/fairseq-adv" "$freelb/checkpoint_best.pt"
 if [ -n "$glue" ]; then
     echo "more: $predict --help"
 else

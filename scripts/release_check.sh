@@ -23,7 +23,7 @@ case "${1:-}" in
     '') ;;
     --sdist) kind=sdist ;;
     --build-only) kind='' ;;
-    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,15s/^# \{0,1\}//p' "scripts/${0##*/}"; exit 0 ;;
     *) die "unknown option '$1' (see $0 --help)" ;;
 esac
 python=${PYTHON:-python3}

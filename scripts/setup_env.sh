@@ -18,7 +18,7 @@ extras='[test]'
 case "${1:-}" in
     '') ;;
     --no-test) extras='[hf,plots]' ;;
-    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "scripts/${0##*/}"; exit 0 ;;
     *) die "unknown option '$1' (see $0 --help)" ;;
 esac
 
@@ -57,6 +57,9 @@ else
 fi
 
 if [ ! -x "$venv/bin/python" ] || [ "$("$venv/bin/python" -c 'import platform; print(platform.python_version())')" != "$version" ]; then
+    # --clear, which also repairs an environment, would empty any other folder, such as conda's.
+    [ ! -e "$venv" ] || [ -f "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv")" ] ||
+        die "$venv: neither an environment that python -m venv made nor one with Python $version, and not empty: nothing was changed. Pass another VENV"
     say "creating $venv (Python $version)"
     "$python" -m venv --clear "$venv" ||
         die "'$python -m venv' failed (Debian, Ubuntu: apt install python${version%.*}-venv)"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up .venv if needed and runs the tests on all cores. Without options: everything that CI runs.
+# Sets up .venv if needed and runs the tests on all cores. Without options: what CI runs on each push.
 #
 #   scripts/test.sh                              the default lane
 #   scripts/test.sh --fast                       a few tests of every package, in about a minute
@@ -16,7 +16,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 lane=(-m 'not slow and not slurm') installed='' fast=''
 while [ $# -gt 0 ]; do
     case "$1" in
-        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 0 ;;
+        -h | --help) sed -n '2,12s/^# \{0,1\}//p' "scripts/${0##*/}"; exit 0 ;;
         --fast) lane=(-m 'fast and not slow') fast=yes ;;
         --slow) lane=(-m 'slow and not slurm') ;;
         --slurm) lane=(-m slurm tests/cluster) WORKERS=0 ;;
@@ -31,7 +31,8 @@ if [ -n "$fast" ] && [ $# -eq 0 ]; then  # other files need not even be read
 fi
 if [ -z "$installed" ]; then
     scripts/setup_env.sh
-    export PATH="${VENV:-$PWD/.venv}/bin:$PATH"  # tests run fairseq's console commands
+    bin=$(cd "${VENV:-.venv}/bin" && pwd)
+    export PATH="$bin:$PATH"  # tests run fairseq's console commands, also in other folders
 fi
 # The models of the tests are tiny: more threads make them slower.
 export OMP_NUM_THREADS="${OMP_NUM_THREADS:-1}"

@@ -106,7 +106,7 @@ def test_pip_installs_it_the_hook_runs_and_uninstalls_clean(plain: Path, tmp_pat
     env["PYTHONPATH"] = str(tmp_path / "torch")
     for words, status, told in (
         ([str(ROOT / "scripts" / "loop_smoke.py")], 0, ""),
-        ([str(script), "train", "--help"], 2, "is not installed: pip install fairseq_adv"),
+        ([str(script), "train", "--help"], 2, "is not installed. docs/start.md (Install)"),
     ):
         done = subprocess.run([python, *words], cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == status, done.stdout + done.stderr

@@ -117,7 +117,7 @@ def _functions(verb: str) -> tuple[Any, str]:
         module = importlib.import_module(f".{VERBS[verb]}", __package__)
     except ModuleNotFoundError as error:  # installed with --no-deps, for fairseq_adv.loop
         raise DataError(
-            f"{error.name}, which fairseq-adv needs, is not installed: pip install fairseq_adv"
+            f"{error.name}, which fairseq-adv needs, is not installed. docs/start.md (Install) has the steps"
         ) from error
     return module, verb.split()[-1].replace("-", "_")
 

@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
     from fairseq_adv.evaluation.word_attacks.victim import AttackedFile
 
-_MODEL = "a checkpoint written by fairseq-train, or a Hugging Face folder of a model with classes"
-
 
 def attack_options(parser: VerbParser) -> None:
     """Adds the options of one attack or the other: with --attack or --words, the words are attacked."""
@@ -88,7 +86,7 @@ def attack(args: argparse.Namespace) -> None:
 
     With --attack NAME the attack changes words instead: textfooler, textbugger, bert-attack, pwws or
     deepwordbug. fairseq-adv attack --attack textfooler --help lists its options. So does --words spaced,
-    homoglyphs or appended, as people do who want to get around a filter.
+    homoglyphs or appended, as people do to get past a filter.
     """
     from fairseq_adv.evaluation.attack import attack_checkpoint
 
@@ -117,7 +115,7 @@ def attack(args: argparse.Namespace) -> None:
 
 def _word_options(parser: VerbParser) -> None:
     add = parser.add_argument
-    add_shared(add, "checkpoint", type=Path, nargs="?", help=_MODEL)
+    add_shared(add, "checkpoint", type=Path, nargs="?")
     add("--attack", required=True, choices=list(ATTACKS), help="which attack")
     _add_data(parser, SIDES)
 
@@ -154,7 +152,7 @@ def _word_options(parser: VerbParser) -> None:
 
 def _variant_options(parser: VerbParser) -> None:
     add = parser.add_argument
-    add_shared(add, "checkpoint", type=Path, nargs="?", help=_MODEL)
+    add_shared(add, "checkpoint", type=Path, nargs="?")
     add("--words", required=True, nargs="+", choices=KINDS, metavar="KIND", help="spaced: spaces between the "
         "letters of words; homoglyphs: Cyrillic and Greek letters that look like theirs; appended: harmless "
         "words at the end of the text")  # fmt: skip

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 # What other programs, papers and our own tables call them; of several, the first that exists is meant.
 _OPTIONS = {
-    "adv-epsilon": "adv-max-norm", "alpha": "adv-lr vat-step-size", "bs": "batch-size", "epochs": "max-epoch",
+    "adv-epsilon": "adv-max-norm", "alpha": "vat-alpha infobert-alpha rdrop-alpha adv-lr", "bs": "batch-size",
+    "epochs": "max-epoch",
     "eps": "adv-max-norm vat-epsilon r3f-epsilon noise-size",
     "epsilon": "adv-max-norm vat-epsilon r3f-epsilon noise-size",
     "gradient-accumulation-steps": "update-freq", "learning-rate": "lr", "logging-steps": "log-interval",

@@ -38,7 +38,7 @@ def classification_options(parser: VerbParser) -> None:
     add_columns(add, required=True)
     add("--regression", action="store_true", help="the labels are numbers to predict; they are not rescaled")
     add("--allow-odd-labels", action="store_true", help="accept labels that look as if --label named a wrong "
-        "column: more than 100 classes, a class with one row, or nearly as many classes as rows")  # fmt: skip
+        "column: more than 100 classes, a class with one row, or more classes than rows / 2")  # fmt: skip
     _add_checks(parser, more="; and for --augment")
     _add_augment(parser)
     add_tokenizer(parser)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.processes import own_cores
 
 from .script import VerbParser, count
 from .shared_options import add_shared
@@ -54,7 +54,7 @@ def documents_options(parser: VerbParser) -> None:
     )
     add("--longest", type=count, default=300, metavar="N",
         help="longest sentence to retrieve, in characters; longer ones are left out")  # fmt: skip
-    add("--workers", type=count, default=os.cpu_count() or 1, metavar="N",
+    add("--workers", type=count, default=own_cores(), metavar="N",
         help="number of threads (default: one per core)")  # fmt: skip
     add_shared(add, "--overwrite")
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 AddArgument = Callable[..., argparse.Action]  # ``add_argument`` of a parser or of a group
 SHARED: dict[str, dict[str, Any]] = {
-    "checkpoint": {"metavar": "CHECKPOINT", "help": "a checkpoint written by fairseq-train"},
+    "checkpoint": {
+        "metavar": "CHECKPOINT",
+        "help": "a checkpoint written by fairseq-train, or a Hugging Face folder of a model with classes",
+    },
     "--batch-size": {"type": count, "metavar": "N", "help": "examples per mini-batch"},
     "--cpu": {"action": "store_true", "help": "run on the CPU even if a GPU is available"},
     "--data": {"metavar": "DIR", "help": "data folder (default: the one the checkpoint was trained on)"},

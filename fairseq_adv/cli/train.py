@@ -38,7 +38,8 @@ filled in unless you pass them:
   --disable-validation: without a split to validate on
   --criterion freelb; sizes of the perturbation as shares of the embeddings, with --adv-relative,
     --vat-relative, --noise-relative or --r3f-relative. If you pass a size without it, sizes are lengths, and
-    none is filled in; for rdrop --rdrop-alpha 1, for flooding --flood-level 0.05
+    none is filled in, nor with --adv-norm-type. For rdrop --rdrop-alpha 1, for flooding --flood-level 0.05;
+    sizes of awp, sam and sift; for smart also --store-ema --ema-decay 0.99
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): bf16 autocast on a CPU
     with bf16 instructions (see fairseq-adv doctor), --bf16 on a GPU that has it, else fp32; docs/start.md
     lists which runs stay in fp32 on every GPU. --precision fp32 turns bf16 off. A run that resumes keeps its

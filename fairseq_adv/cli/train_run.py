@@ -22,6 +22,7 @@ from unittest import mock
 from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.printable import printable
+from fairseq_adv.data.processes import own_cores
 from fairseq_adv_compat.hydra_train import for_the_user
 
 logger = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ def launch(workers: int, words: Sequence[str]) -> None:
 
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     os.environ[_LAUNCHED] = "1"
-    threads = str(max(1, (os.cpu_count() or 1) // workers))
+    threads = str(max(1, own_cores() // workers))
     for name, value in {"OMP_NUM_THREADS": threads, **_DEFAULTS}.items():
         os.environ.setdefault(name, value)
     try:

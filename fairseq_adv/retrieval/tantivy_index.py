@@ -5,7 +5,6 @@ BM25 as in Lucene (k1 1.2, b 0.75; a sentence's length is stored in one byte, ex
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,7 +29,6 @@ ANALYSIS = {
 }
 """How texts become terms."""
 _FOLDER = "tantivy"
-_WORD = re.compile(r"[^\W_]+")
 _ANALYZER = "english_words"
 # tantivy's default merge policy merges 8 segments of about the same size into one. So 8 commits with the same
 # number of sentences leave one segment, with an eighth of the memory.
@@ -223,10 +221,9 @@ class Found:
 
 def terms(text: str) -> tuple[str, ...]:
     """The terms of a text (stemmed, no stop words), each once, in Unicode's form NFC as in the index."""
-    analyzer = text_analyzer()
     # A lone surrogate, which JSON can contain, is not text to tantivy.
-    words = _WORD.findall(unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode("utf-8")))
-    return tuple(dict.fromkeys(term for word in words for term in analyzer.analyze(word)))
+    whole = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode("utf-8"))
+    return tuple(dict.fromkeys(text_analyzer().analyze(whole)))
 
 
 @lru_cache(maxsize=1)

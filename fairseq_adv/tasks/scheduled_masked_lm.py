@@ -82,7 +82,8 @@ class ScheduledMaskedLMConfig(MaskedLMConfig):
         metadata={
             "help": "masking rates in training: RATE,RATE,… in equal steps over --max-epoch epochs, or "
             "RATE@EPOCH,… each starting at its epoch. With shards joined by colons an epoch is one shard. "
-            "Validation always uses --mask-prob (default: --mask-prob in training too)"
+            "Validation, on another split than training, uses --mask-prob (default: --mask-prob in training "
+            "too)"
         },
     )
     # Set by fairseq's own options of the same names.

@@ -36,7 +36,13 @@ class TokenizerTaskConfig(FairseqDataclass):
         default=512,
         metadata={"help": "maximum number of tokens in a row", "numbers": Numbers(1, whole=True)},
     )
-    no_shuffle: bool = field(default=False, metadata={"help": "keep the order of the files"})
+    no_shuffle: bool = field(
+        default=False,
+        metadata={
+            "help": "mini-batches of rows in the files' order; fairseq shuffles the mini-batches, unless you "
+            "pass --curriculum"
+        },
+    )
     no_group_by_length: bool = field(
         default=False, metadata={"help": "shuffle without grouping by length; mini-batches have more padding"}
     )

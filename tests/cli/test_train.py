@@ -610,6 +610,8 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
             "--task text_clasification: no such task. Did you mean text_class",
         ),
         ("--epochs 3", "--epochs: no such option. Did you mean --max-epoch?"),
+        ("--alpha 3", "--alpha: no such option. Did you mean --adv-lr?"),
+        ("--criterion smart --alpha 3", "--alpha: no such option. Did you mean --vat-alpha?"),
         ("--criterion pgd --vat-alpha 3", "--vat-alpha: an option of alum_vat, sift, smart, not of pgd."),
         ("--max-epoch 3 4", "4: belongs to no option"),
         ("--save-async", "--write-checkpoints-asynchronously needs iopath: pip ins"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from emulated_gpu import Emulation, Seen
+from fairseq import utils
 from fairseq.logging import metrics
 from methods import METHODS
 from support import (
@@ -112,4 +113,6 @@ def train(gpu: Emulation, folder: Path, objective: str, method: str, *words: str
         with metrics.aggregate(new_root=True) as aggregator:
             run.trainer.valid_step(batch(run, [0, 1, 2], "valid"))
         aggregator.get_smoothed_values()
+    as_in_fairseq_validate = utils.move_to_cuda(batch(run, [0, 1, 2], "valid"))
+    run.task.valid_step(as_in_fairseq_validate, run.model, run.criterion)
     return Run(found[2], found[3], validation, values)

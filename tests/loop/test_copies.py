@@ -1,4 +1,4 @@
-"""What circulating copies of FGM, PGD and FreeLB get wrong, each by a property that ours have."""
+"""What snippets of FGM, PGD and FreeLB that people copy get wrong, each by a property that ours have."""
 
 from __future__ import annotations
 

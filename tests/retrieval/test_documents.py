@@ -40,6 +40,7 @@ def test_terms_are_stems_without_stop_words() -> None:
     assert terms("The plants' growing, and GROWN plant's") == ("plant", "grow", "grown", "s")
     assert terms("the of and") == () == terms("") == terms("?!")
     assert terms("café\ud800 naïve_x") == ("café", "naïv", "x")
+    assert terms("हिन्दी भाषा") == ("हिन", "दी", "भाषा")  # its vowels are marks
     assert terms("cafe\u0301") == ("café",)  # as in the index, whose sentences are in the form NFC
 
 

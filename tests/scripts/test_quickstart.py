@@ -20,6 +20,32 @@ from fairseq_adv.evaluation.summaries import Summary
 
 
 @pytest.mark.parametrize(
+    "name", ["quickstart", "setup_env", "test", "docs", "compat_matrix", "release_check"]
+)
+def test_help_from_any_folder(repo: Path, name: str) -> None:
+    done = run_command("bash", f"../scripts/{name}.sh", "--help", cwd=repo / "docs")
+    assert (done.returncode, done.stderr) == (0, "") and f"scripts/{name}.sh" in done.stdout
+
+
+def test_weights_in_a_bin(repo: Path, tmp_path: Path) -> None:
+    """They belong to the name under which a table is kept."""
+    encoder = tmp_path / "my encoder"
+    encoder.mkdir()
+    (encoder / "config.json").write_text("{}")
+    names = set()
+    for weights in ("1", "2"):
+        (encoder / "pytorch_model.bin").write_text(weights)
+        words = ["--encoder", str(encoder), "--out", str(tmp_path / "out")]
+        done = run_command(
+            "bash", "-x", str(repo / "scripts" / "quickstart.sh"), *words, PYTHON=f"{tmp_path}/no-python",
+            VENV=f"{tmp_path}/env",
+        )  # fmt: skip
+        assert "1/5 the environment (.venv) … failed" in done.stdout, done.stderr
+        names |= set(re.findall(r"data-my encoder-(\w{8})", done.stderr))
+    assert len(names) == 2
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--glue", "{tmp}/gone"], "--glue {tmp}/gone: no such folder"),

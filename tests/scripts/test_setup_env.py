@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import run_command
 
-pytestmark = pytest.mark.slow  # asks the package index
+slow = pytest.mark.slow  # asks the package index
 
 SETUP = """from setuptools import setup
 setup(
@@ -48,6 +48,17 @@ def path_without_uv() -> str:
     return os.pathsep.join(folder for folder in found if not (Path(folder) / "uv").exists())
 
 
+def test_no_other_folder_is_emptied(project: Path) -> None:
+    """As that of an active conda environment without Python, or with another one."""
+    mine = project / ".venv" / "conda-meta" / "history"
+    mine.parent.mkdir(parents=True)
+    mine.touch()
+    done = set_up(project, os.environ["PATH"])
+    assert done.returncode == 2 and "nothing was changed. Pass another VENV" in done.stderr
+    assert mine.exists()
+
+
+@slow
 @pytest.mark.parametrize("before", ["==23.0", "==24.2", ""])
 def test_any_pip_installs_and_stays(project: Path, before: str) -> None:
     subprocess.run([sys.executable, "-m", "venv", project / ".venv"], check=True)
@@ -60,6 +71,7 @@ def test_any_pip_installs_and_stays(project: Path, before: str) -> None:
     assert "is up to date" in set_up(project, path_without_uv()).stdout
 
 
+@slow
 @pytest.mark.skipif(shutil.which("uv") is None, reason="needs uv on PATH")
 def test_with_uv(project: Path) -> None:
     done = set_up(project, os.environ["PATH"])
@@ -68,6 +80,7 @@ def test_with_uv(project: Path) -> None:
     output(project, "-c", "import needs_little, omegaconf")
 
 
+@slow
 def test_a_file_of_another_hash_is_not_used(repo: Path, tmp_path: Path) -> None:
     script = tmp_path / "repack_wheels.py"
     text = (repo / "scripts" / "repack_wheels.py").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -50,7 +51,8 @@ class Squad:
     def has_impossible(self) -> bool:
         """Whether some contexts may have no answer: the file has version 2, or some questions have no
         answer."""
-        return self.version.lstrip("v").startswith("2") or any(one.answers == () for one in self.questions)
+        is_second = re.fullmatch(r"v?2(\.\d+)*", self.version) is not None  # not a date
+        return is_second or any(one.answers == () for one in self.questions)
 
     def golds(self) -> Dict[str, List[str]]:
         """The texts of the right answers by id; ``[]`` if there is none."""

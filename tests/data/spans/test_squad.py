@@ -8,7 +8,7 @@ import pytest
 from token_data import span_question, write_squad
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.squad import Answer, find_squad, read_squad
+from fairseq_adv.data.spans.squad import Answer, Squad, find_squad, read_squad
 
 pytestmark = pytest.mark.fast
 CONTEXT = "Beyonc\u00e9 sang in the 1990s."
@@ -72,3 +72,12 @@ def test_the_real_files(shared_data: Path) -> None:
         "train-v1.1.answerable-of-v2-slice.json": (4371, 694, 0),
         "train-v2.0.first-articles.json": (4719, 694, 348),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("version", "second"),
+    [("v2.0", True), ("2", True), ("1.1", False), ("", False), ("2023-05", False), ("20", False)],
+)
+def test_the_version_that_allows_no_answer(version: str, second: bool) -> None:
+    """Own data with a date as its version is not SQuAD 2.0's."""
+    assert Squad([], [], version).has_impossible is second
