@@ -102,7 +102,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/objectives/test_sentence_prediction.py::test_scores_are_of_the_whole_split_and_of_the_right_class[23]",
      "F1 is that of another class: classes are numbered by their frequency, not by their names"),
     # criterions
-    ("fairseq_adv/training/trainer.py", "        allow_tf32(self)\n", "",
+    ("fairseq_adv/training/trainer.py", "        set_up_gpu(self)\n", "",
      "tests/criterions/test_gpu_precision.py::test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off",
      "a run in fp32 takes several times as long on a GPU"),
     ("fairseq_adv/perturbation/dropout.py",

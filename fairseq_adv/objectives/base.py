@@ -34,11 +34,13 @@ class Objective(ABC):
 
     Attributes:
         has_graphs: whether ``--cuda-graphs`` captures its passes; not inherited.
+        no_bf16: why ``--precision auto`` trains in fp32; "": it doesn't.
         class_loss: the loss with ``--class-weights`` or ``--label-smoothing``, which the method sets;
             ``None``: there is neither.
     """
 
     has_graphs = False
+    no_bf16 = ""
 
     def __init__(self, cfg: Any, task: FairseqTask) -> None:
         self.cfg = cfg

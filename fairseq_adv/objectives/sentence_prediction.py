@@ -53,6 +53,8 @@ class SentencePrediction(Objective):
         self.head = cfg.classification_head_name
         self.first_token_context = first_token_context(task)
         self.is_regression = bool(cfg.regression_target)
+        if self.is_regression:
+            self.no_bf16 = "bf16 would round a regression's predictions to 8 bits"
         self.positive_class = None if self.is_regression else self._positive_class()
         if not self.is_regression:
             self._check_labels()

@@ -177,7 +177,7 @@ class Pass:
 
     def _added(self) -> ContextManager[None]:
         passes = self._passes
-        is_reduced = self.is_last and _torchs_ddp(passes.model) is not None
+        is_reduced = self.is_last and torchs_ddp(passes.model) is not None
         return added_together(passes.weights) if self.trains and not is_reduced else nullcontext()
 
     def _joined(self) -> ContextManager[Any]:
@@ -194,7 +194,7 @@ def no_sync(model: nn.Module) -> ContextManager[Any]:
 
     Only torch's DDP reduces during backward; ``legacy_ddp`` does so once before the optimizer's step.
     """
-    wrapper = _torchs_ddp(model)
+    wrapper = torchs_ddp(model)
     if wrapper is None:
         return nullcontext()
     return wrapper.no_sync()  # type: ignore[no-untyped-call, no-any-return]
@@ -210,7 +210,7 @@ def reduced_with(model: nn.Module, earlier: Tensor) -> ContextManager[Any]:
         model: may be wrapped for distributed training.
         earlier: computed from the outputs of an earlier pass, with its graph; it is not changed.
     """
-    wrapper = _torchs_ddp(model)
+    wrapper = torchs_ddp(model)
     if wrapper is None:
         return nullcontext()
 
@@ -235,7 +235,7 @@ class _Joined(torch.autograd.Function):
         return gradients[0], None
 
 
-def _torchs_ddp(model: nn.Module) -> DistributedDataParallel | None:
+def torchs_ddp(model: nn.Module) -> DistributedDataParallel | None:
     """Finds torch's DDP around a model, which fairseq wraps once, or twice with ``--heartbeat-timeout``."""
     module: nn.Module | None = model
     while not (module is None or isinstance(module, DistributedDataParallel)):

@@ -139,8 +139,18 @@ def _clear(optimizer: Any, original: Callable[[], None]) -> None:
         master.grad = gradient
 
 
+def _reduce(optimizer: Any, original: Callable[[Any], None], module: Any) -> None:
+    """Reduces the gradients among the workers, also to one that has none.
+
+    That worker ran out of memory, and fairseq's ``zero_grad`` noted that there is nothing to copy to fp32.
+    """
+    original(module)
+    optimizer._needs_sync = True
+
+
 _OF_FP32: dict[str, Callable[..., Any]] = {"multiply_grads": _multiply, "clip_grad_norm": _clip}
 _OF_FP16: dict[str, Callable[..., Any]] = {
+    "all_reduce_grads": _reduce,
     "_sync_fp16_grads_to_fp32": _copy_gradients,
     "_sync_fp32_params_to_fp16": _copy_weights,
     "zero_grad": _clear,

@@ -100,11 +100,13 @@ def _set(common: Any, precision: str) -> None:
 
 
 def _by_the_device(trainer: Trainer) -> tuple[str, str]:
+    if why := trainer.method.objective.no_bf16:
+        return "fp32", f"fp32: {why}"
     if trainer.cuda:
         return _by_the_gpu(trainer)
     if trainer.device.type != "cpu":
         return "fp32", ""
-    flag, not_with = bf16_products(), getattr(trainer.get_model(), "no_autocast", "")
+    flag, not_with = bf16_products(), _no_autocast(trainer)
     if not_with:
         return "fp32", f"fp32: {not_with}"
     if flag:
@@ -133,9 +135,19 @@ def _by_the_gpu(trainer: Trainer) -> tuple[str, str]:
     )
 
 
-def refuse_fp16_without_gpu(trainer: Trainer) -> None:
-    """fairseq/optim/fp16_optimizer.py, line 38, asks for the current GPU: without one, a traceback."""
+def _no_autocast(trainer: Trainer) -> str:
+    """Why the model can't be trained with autocast; "" if it can."""
+    return str(getattr(trainer.get_model(), "no_autocast", ""))
+
+
+def refuse_precision(trainer: Trainer) -> None:
+    """Raises DataError for a precision that this model or device can't have.
+
+    fairseq/optim/fp16_optimizer.py, line 38, asks for the current GPU: without one, a traceback.
+    """
     common = trainer.cfg.common
+    if common.amp and (why := _no_autocast(trainer)):
+        raise DataError(f"{why}: pass --precision fp32, and no --amp")
     elsewhere = trainer.cuda or trainer.tpu
     without = common.memory_efficient_fp16 or common.fp16_no_flatten_grads
     if common.fp16 and not elsewhere and not without:
@@ -144,15 +156,26 @@ def refuse_fp16_without_gpu(trainer: Trainer) -> None:
         )
 
 
-def allow_tf32(trainer: Trainer) -> None:
+def set_up_gpu(trainer: Trainer) -> None:
+    """Sets what torch leaves open on a GPU, for the rest of the process.
+
+    Attention by cuDNN is left out: some of its kernels round the dropout probability to sixteenths
+    (pytorch/pytorch#174245), and it disturbs captures of CUDA graphs (#167101).
+    """
+    if trainer.cuda:
+        torch.backends.cuda.enable_cudnn_sdp(False)
+        _allow_tf32(trainer)
+
+
+def _allow_tf32(trainer: Trainer) -> None:
     """Lets a GPU multiply the matrices of an fp32 run in TF32: about 8 times as fast on an A100 or H100.
 
     TF32 has fp32's range and 10 bits of mantissa, as fp16; sums, weights, optimizer and perturbation stay in
-    fp32. torch leaves it off by default. It stays on for the rest of the process. Runs in half precision and
-    ``--amp`` are left alone, since their products are not in fp32.
+    fp32. torch leaves it off by default. Runs in half precision and ``--amp`` are left alone, since their
+    products are not in fp32.
     """
     common = trainer.cfg.common
-    if not trainer.cuda or common.fp16 or common.bf16 or common.amp:
+    if common.fp16 or common.bf16 or common.amp:
         return
     if torch.cuda.get_device_capability()[0] < AMPERE or os.environ.get("NVIDIA_TF32_OVERRIDE") == "0":
         return

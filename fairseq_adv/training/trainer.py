@@ -42,6 +42,7 @@ from fairseq_adv.fairseq_patches.training_loop import patience
 from fairseq_adv.fairseq_patches.workers import end_all, end_together
 from fairseq_adv.models.compiled_layers import check_compile, compile_layers
 from fairseq_adv.models.lean_layers import use_lean_layers
+from fairseq_adv.perturbation.passes import torchs_ddp
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.training import half_precision
 from fairseq_adv.training.average import average_tied_weights_once
@@ -55,7 +56,7 @@ from fairseq_adv.training.first_head import (
     tell_of_head,
 )
 from fairseq_adv.training.gradients import handle_together
-from fairseq_adv.training.precision_option import PrecisionOption, allow_tf32, refuse_fp16_without_gpu
+from fairseq_adv.training.precision_option import PrecisionOption, refuse_precision, set_up_gpu
 from fairseq_adv.training.restart import (
     DATA,
     RECORD,
@@ -286,8 +287,8 @@ class AdversarialTrainer(Trainer):
             extra = super().load_checkpoint(filename, *options)
         self.precision.decide(self)  # a new run; otherwise the optimizer has been built
         half_precision.go_on(self, extra, reset_optimizer)
-        refuse_fp16_without_gpu(self)
-        allow_tf32(self)
+        refuse_precision(self)
+        set_up_gpu(self)
         use_new_options(extra, self, optimizer_overrides)
         tell_of_head(self, None if extra is None else self._head_told)
         changes, losses = ((extra or {}).get(name) for name in (RECORD, FIRST_UPDATE))
@@ -340,7 +341,7 @@ class AdversarialTrainer(Trainer):
             DataError: options, data (see :mod:`fairseq_adv.training.restart`) or the order of the classes
                 (:mod:`fairseq_adv.training.first_head`) have changed, or there is ``--fp16`` without a GPU.
         """
-        refuse_fp16_without_gpu(self)  # before fairseq loads the state of an optimizer
+        refuse_precision(self)  # before fairseq loads the state of an optimizer
         number_as_before(state, self)
         starts = starts_anew(state, self, reset_optimizer)
         self._head_told = prepare_head(state, self, starts)
@@ -393,9 +394,18 @@ class AdversarialTrainer(Trainer):
         """
         samples = sorted(samples, key=bool)
         log: UpdateLog = None
+        self.method.update_logs = []  # also in another attempt at an update
+        # A worker that skips its pass reduces statistics while the others still reduce gradients.
+        cant_recover = self.data_parallel_world_size > 1 and torchs_ddp(self.model) is not None
         try:
-            log = super().train_step(samples, raise_oom)
+            log = super().train_step(samples, raise_oom or cant_recover)
         except (AssertionError, RuntimeError) as error:
+            if cant_recover and "out of memory" in str(error):
+                raise DataError(
+                    "out of memory on one of several workers. Make the mini-batches smaller (--batch-size, "
+                    "--max-tokens, --max-positions), or pass --ddp-backend legacy_ddp, which leaves out the "
+                    "mini-batch"
+                ) from error
             if self.cuda or not isinstance(error.__context__, OverflowError):
                 raise
             self.zero_grad()
@@ -440,6 +450,12 @@ class AdversarialTrainer(Trainer):
 
     def remark(self, meters: MetersDict) -> str:
         return self.method.remark(self, meters)
+
+    def _fp_convert_sample(self, sample: Any) -> Any:
+        """Targets stay in fp32: fairseq would round a regression's numbers to half precision."""
+        converted = super()._fp_convert_sample(sample)
+        has_target = isinstance(converted, dict) and "target" in converted
+        return {**converted, "target": sample["target"]} if has_target else converted
 
     def _prepare_sample(self, sample: Any, is_dummy: bool = False) -> tuple[Any, bool]:
         """The tensors that are moved to a GPU keep their originals on the host."""

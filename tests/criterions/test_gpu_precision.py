@@ -19,6 +19,7 @@ def exact_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch.set_float32_matmul_precision("highest")
     yield
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.enable_cudnn_sdp(True)
 
 
 def started(
@@ -44,6 +45,13 @@ def test_fp32_on_a_gpu_multiplies_in_tf32_and_says_how_to_turn_it_off(
         started(tmp_path, monkeypatch)
     (said,) = (one.getMessage() for one in caplog.records if "TF32" in one.getMessage())
     assert tf32() and "NVIDIA_TF32_OVERRIDE=0" in said
+
+
+def test_attention_has_the_dropout_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started(tmp_path, monkeypatch, "--fp16")
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from emulated_gpu import POSSIBLE, emulated
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from methods import OPTIONS
 from processors import BF16, NONE
-from support import ADVERSARIAL, VIRTUAL, batch, build, train_args
+from support import ADVERSARIAL, VIRTUAL, batch, build, train_args, write_task
 from torch import Tensor
 
 from fairseq_adv.training.half_precision import master_weights
@@ -57,6 +57,18 @@ def test_the_optimizer_is_that_of_the_precision(
     run.trainer.begin_epoch(1)
     run.trainer.train_step([batch(run, [0, 1, 2])])
     assert {p.dtype for p in run.model.parameters()} == {torch.float32}
+
+
+def test_a_regression_keeps_its_numbers(tmp_path: Path, cpuinfo: Path) -> None:
+    """bf16 has 8 bits: 1987 would be 1984."""
+    cpuinfo.write_text(BF16)
+    data = write_task(tmp_path, classes=1)
+    run = build(train_args(data, None, "freelb", *ADVERSARIAL, "--precision", "auto", classes=1))
+    assert run.trainer.optimizer.__class__ is not AMPOptimizer and not run.cfg.common.amp
+    run = build(train_args(data, None, "freelb", *ADVERSARIAL, "--bf16", classes=1))
+    sample = batch(run, [0, 1, 2])
+    sample["target"] = torch.tensor([1987.0, 2003.0, 4.7])
+    assert torch.equal(run.trainer._prepare_sample(sample)[0]["target"], sample["target"])
 
 
 def common(**given: bool) -> SimpleNamespace:

@@ -58,6 +58,7 @@ def assert_alike(ends: list[dict[str, Any]], updates: int) -> None:
     ("method", "at", "extra"),
     [
         ("freelb", MIDDLE["freelb"], []),
+        ("freelb", MIDDLE["freelb"], ["--bf16"]),  # gradients are copied to fp32 after they are reduced
         *(slow(method, MIDDLE[method], []) for method in METHODS if method not in LIKE_OTHERS),
         slow("freeat", 9, ["--update-freq", "2"]),
         # The first adversarial update: the one before it was plain, with less to log.

@@ -254,3 +254,19 @@ def test_rows_of_validation_that_are_too_long_are_told_before_training(data: Pat
         begin()
     for more in (["--shorten-method", "truncate"], left_out, ["--disable-validation"]):
         begin(*more)
+
+
+def test_out_of_memory_under_torchs_ddp_ends_the_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that went on would wait in another collective than the others."""
+    run = build(train_args(data, None, "freelb", *ADVERSARIAL))
+    run.trainer.begin_epoch(1)
+    assert run.model is run.trainer.model
+    monkeypatch.setattr(AdversarialTrainer, "data_parallel_world_size", 2)
+    monkeypatch.setattr("fairseq_adv.training.trainer.torchs_ddp", lambda model: model)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB")
+
+    monkeypatch.setattr(run.task, "train_step", fail)
+    with pytest.raises(DataError, match="out of memory on one of several workers"):
+        run.trainer.train_step([batch(run, [0, 1, 2])])
