@@ -166,7 +166,9 @@ def _answer_set(args: argparse.Namespace, chosen: EvaluationSet) -> None:
     model = load(args.checkpoints, data=args.data, how=inference_config(args, args.batch_size))
     answers, scores = answer_set(model, chosen, rows, names)
     ending = f"-{split}" if chosen.has_splits and split != "test" else ""
-    ending += f"-{args.input.parent.name}" if chosen.has_splits and args.input.is_file() else ""  # a round
+    if chosen.has_splits and args.input.is_file():  # of one round, perhaps in a folder of its name
+        stem, its = name_without_ending(args.input), rows.columns["round"][0]
+        ending = f"-{stem}" if stem.startswith(its) else f"-{its}-{stem}"
     file = None if args.out is None else args.out / f"predictions-{chosen.name}{ending}.tsv"
     if file is not None:
         for path, text in answers.files(file).items():

@@ -19,6 +19,7 @@ from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.printable import printable
 from fairseq_adv.data.text.labelled_folder import class_names
 
@@ -127,7 +128,11 @@ def names_in(config: Mapping[str, Any]) -> list[str]:
     if not isinstance(named, dict):
         return []
     names = [named.get(str(number)) for number in range(len(named))]
-    return [] if None in names else [" ".join(str(name).split()) for name in names]
+    return [] if None in names else [_in_one_line(str(name)) for name in names]
+
+
+def _in_one_line(name: str) -> str:
+    return " ".join(name.split()) if breaks_a_line(name) else name
 
 
 def classes_of(task: FairseqTask) -> Optional[list[str]]:

@@ -15,6 +15,7 @@ from scipy import special
 
 from fairseq_adv.data.printable import printable
 from fairseq_adv.data.temperature import HIGHEST, LOWEST
+from fairseq_adv.objectives.multi_label import for_scikit_learn
 
 _WIDEST = 24  # characters of a name
 _LARGEST = 12  # classes of a matrix
@@ -222,9 +223,8 @@ def label_report(
     from sklearn.metrics import precision_recall_fscore_support
 
     def scores(average: str | None) -> list[Any]:
-        columns = precision_recall_fscore_support(
-            right.astype(bool), answers.astype(bool), average=average, zero_division=0
-        )
+        compared = for_scikit_learn(right.astype(bool), answers.astype(bool))
+        columns = precision_recall_fscore_support(**compared, average=average, zero_division=0)
         return (100 * np.stack(columns[:3], axis=-1)).tolist()  # type: ignore[no-any-return]
 
     means = {f"{average} avg": scores(average) for average in ("micro", "macro")}

@@ -18,6 +18,7 @@ import torch
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks.fairseq_task import FairseqTask
+from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from omegaconf import DictConfig, OmegaConf, open_dict
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -28,7 +29,7 @@ from fairseq_adv.data.choices.ranking_dataset import RankingDataset
 from fairseq_adv.data.class_rows import order_classes, rows_for_data
 from fairseq_adv.data.errors import DataError, no_checkpoint
 from fairseq_adv.data.temperature import read_thresholds
-from fairseq_adv.data.text.labelled_folder import class_names, known_labels
+from fairseq_adv.data.text.labelled_folder import check_class_order, class_names, known_labels
 from fairseq_adv.data.text.long_texts import HEAD_AND_END
 from fairseq_adv.data.text.rows_dataset import check_lengths
 from fairseq_adv.data.tokenizers import FOLDER
@@ -247,6 +248,17 @@ def take_class_names(state: dict[str, Any]) -> list[str]:
     return names
 
 
+def check_unnamed_classes(state: dict[str, Any], task: FairseqTask) -> None:
+    """Raises DataError if data has other classes than a checkpoint that doesn't name its own.
+
+    Args:
+        task: has read the data's dictionaries.
+    """
+    if isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:
+        file = Path(task.cfg.data) / "label" / "dict.txt"
+        check_class_order(class_names(task.label_dictionary), state.get("extra_state"), file)
+
+
 def _updates(state: dict[str, Any]) -> int:
     return int((state.get("optimizer_history") or [{}])[-1].get("num_updates", 0))
 
@@ -276,6 +288,8 @@ def load(
         changed["tokenizer_dir"] = str(tokenizer)
     overwrite_args_by_name(state["cfg"], changed)
     trained = load_model(Path(path), state, None, inference, names)
+    if not names:
+        check_unnamed_classes(state, trained.task)
     record = record_of(type(trained.task))
     assert record is not None  # it names the objective
     if record.words is not None:

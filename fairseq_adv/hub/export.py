@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Optional
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_adv.data.checked_json import json_object
-from fairseq_adv.data.class_rows import rows_of
+from fairseq_adv.data.class_rows import rows_of, same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import IN_CONFIG, read_temperature, read_thresholds
 from fairseq_adv.data.text.labelled_folder import labels_of_data
@@ -91,7 +92,7 @@ def export_checkpoint(
     classes = _class_names(state, trained, labels)
     calibrated = trained.goal == CLASSES and not averaged
     temperature = read_temperature(checkpoint) if calibrated else 1.0
-    thresholds = read_thresholds(checkpoint) if calibrated else {}
+    thresholds = _renamed(read_thresholds(checkpoint) if calibrated else {}, state, classes)
     made_from = {
         "format": FORMAT,
         "checkpoint": state.sha256,
@@ -237,6 +238,13 @@ def _named_classes(state: TrainedState, labels: Optional[str]) -> tuple[str, lis
     given = [name.strip() for name in labels.split(",")]
     places = rows_of(known, given)
     return "--labels", given if places is None else [given[place] for place in places]
+
+
+def _renamed(thresholds: Mapping[str, float], state: TrainedState, classes: list[str]) -> dict[str, float]:
+    """The thresholds under the names that ``--labels`` gives to the labels."""
+    known = _known_classes(state)[1]
+    new = dict(zip(known, classes))
+    return {new.get(str(same_class(name, known)), name): share for name, share in thresholds.items()}
 
 
 def _known_classes(state: TrainedState) -> tuple[str, list[str]]:

@@ -17,6 +17,8 @@ from fairseq.tasks.fairseq_task import FairseqTask
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairseq_adv.data.class_rows import same_class
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import check_split
 from fairseq_adv.objectives import scores
 from fairseq_adv.objectives.base import Sample
@@ -119,17 +121,35 @@ def label_scores(logits: NDArray[Any], targets: NDArray[Any], least: Any = 0.0) 
     from sklearn.metrics import average_precision_score, f1_score
 
     answers, right = logits >= least, targets.astype(bool)
+    compared = for_scikit_learn(right, answers)
     scores = {
-        f"{average}_f1": 100.0 * float(f1_score(right, answers, average=average, zero_division=0))
+        f"{average}_f1": 100.0 * float(f1_score(**compared, average=average, zero_division=0))
         for average in ("micro", "macro")
     }
     each = [average_precision_score(right[:, k], logits[:, k]) for k in right.any(axis=0).nonzero()[0]]
     return {**scores, "map": 100.0 * float(np.mean(each)) if each else math.nan}
 
 
+def for_scikit_learn(right: NDArray[np.bool_], answers: NDArray[np.bool_]) -> dict[str, Any]:
+    """The arguments for its scores of (rows, labels) answers. It takes a single label for two classes."""
+    if right.shape[1] > 1:
+        return {"y_true": right, "y_pred": answers}
+    return {"y_true": right[:, 0], "y_pred": answers[:, 0], "labels": [True]}
+
+
 def least_logits(names: list[str], thresholds: Mapping[str, float]) -> NDArray[np.float32]:
-    """(labels,) the logits of the thresholds of labels, .5 where there is none."""
-    shares = [thresholds.get(name, 0.5) for name in names]
+    """(labels,) the logits of the thresholds of labels, .5 where there is none.
+
+    Raises:
+        DataError: a threshold belongs to none of them.
+    """
+    of_label = {same_class(name, names): share for name, share in thresholds.items()}
+    if None in of_label:
+        raise DataError(
+            f"the thresholds are of {', '.join(thresholds):.200}, the labels {', '.join(names):.200}. "
+            "Calibrate again, or remove the thresholds"
+        )
+    shares = [of_label.get(name, 0.5) for name in names]
     return np.array([math.log(share / (1 - share)) for share in shares], dtype=np.float32)
 
 

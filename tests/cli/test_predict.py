@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import re
@@ -27,6 +28,7 @@ from trained_films import train_films
 
 from fairseq_adv.cli import predict, verb_parser
 from fairseq_adv.cli.predict import name_without_ending
+from fairseq_adv.evaluation.trained import Trained
 
 COMMAND = verb("predict")
 
@@ -162,7 +164,7 @@ def test_a_file_of_texts(films: Path, tmp_path: Path, run: CommandMain) -> None:
 
 
 def test_columns_that_are_kept_stand_beside_the_answers(
-    films: Path, tmp_path: Path, run: CommandMain
+    films: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a.jsonl").write_text(
         '{"id": 7, "t": "A \\"film\\"", "x": null}\n{"id": "=1+1", "t": "Twice", "x": true}\n'
@@ -177,7 +179,15 @@ def test_columns_that_are_kept_stand_beside_the_answers(
     assert [row.split("\t")[1] for row in done.stdout.splitlines()] == ["text", "A film", "Twice"]
     done = run(*words, "--keep", "title")
     assert done.returncode == 2 and "a.jsonl:1: no column 'title'. The columns are 'id', 't'" in done.stderr
+    pyarrow = pytest.importorskip("pyarrow", reason="reads parquet; pip install pyarrow")
+    from pyarrow import parquet
+
+    day = pyarrow.array([datetime.date(2026, 1, 2)])
+    parquet.write_table(pyarrow.table({"t": ["A film"], "day": day}), tmp_path / "a.parquet")
+    done = run(checkpoint(films), "--input", tmp_path / "a.parquet", "--text", "t", "--keep", "day", "--cpu")
+    assert done.stdout.splitlines()[1].split("\t")[1] == "2026-01-02", done.stderr
     (tmp_path / "c.jsonl").write_text('{"t": "A film", "prediction": 1}\n')
+    monkeypatch.delattr(Trained, "predictions")  # told before the models run
     done = run(checkpoint(films), "--input", tmp_path / "c.jsonl", "--text", "t", "--keep", "prediction")
     assert done.returncode == 2 and "--keep prediction: the answers have a column of this name" in done.stderr
 

@@ -26,10 +26,10 @@ from fairseq_adv.data.temperature import read_thresholds, save_thresholds, thres
 from fairseq_adv.data.text.labelled_folder import check_split
 from fairseq_adv.evaluation.attack import attack_checkpoint
 from fairseq_adv.evaluation.attack_settings import Attack
-from fairseq_adv.evaluation.class_report import fit_thresholds
+from fairseq_adv.evaluation.class_report import fit_thresholds, label_report
 from fairseq_adv.evaluation.validate import evaluate
 from fairseq_adv.hub.export import THRESHOLDS, export_checkpoint
-from fairseq_adv.objectives.multi_label import label_scores
+from fairseq_adv.objectives.multi_label import label_scores, least_logits
 from fairseq_adv.perturbation.divergence import DIVERGENCES, label_divergence
 
 transformers = pytest.importorskip("transformers", reason="compares with transformers' own models")
@@ -257,6 +257,20 @@ def test_scores_by_hand() -> None:
     assert math.isnan(label_scores(logits, 0 * right)["map"])
 
 
+def test_a_single_label_is_no_pair_of_classes() -> None:
+    """One of four rows has it, and none gets it: right answers of the others are no true positives."""
+    right = np.array([[1], [0], [0], [0]])
+    assert {label_scores(right - 2.0, right)[name] for name in ("micro_f1", "macro_f1")} == {0.0}
+    report = label_report(["toxic"], right, 0 * right, {})
+    assert report.scores == [[0.0, 0.0, 0.0]] and report.means["micro avg"] == [0.0, 0.0, 0.0]
+
+
+def test_thresholds_of_labels_in_another_case() -> None:
+    assert least_logits(["Toxic", "other"], {"toxic": 0.9}).tolist() == pytest.approx([np.log(9), 0])
+    with pytest.raises(DataError, match="the thresholds are of giftig, the labels Toxic"):
+        least_logits(["Toxic"], {"giftig": 0.9})
+
+
 @pytest.mark.parametrize("kind", DIVERGENCES)
 def test_the_divergence_is_the_mean_of_bernoulli_divergences(kind: str) -> None:
     torch.manual_seed(0)
@@ -360,6 +374,10 @@ def test_thresholds_by_dev_change_answers_of_predict_attack_and_export(
     assert json.loads((tmp_path / "hf" / "config.json").read_text())[THRESHOLDS] == own
     assert {one.label for one in load(tmp_path / "hf", device="cpu").predict(texts)} == {"toxic"}
     assert "toxic 0.000, insult 1.000" in (tmp_path / "hf" / "README.md").read_text()
+    export_checkpoint(checkpoint, tmp_path / "renamed", labels="giftig\u00a0sehr,Beleidigung")
+    assert {one.label for one in load(tmp_path / "renamed", device="cpu").predict(texts)} == {
+        "giftig\u00a0sehr"
+    }
     scored = evaluate(str(checkpoint), None, "test", cpu=True)
     assert scored.scores == plain.scores, "of training's validation, at .5"
     assert scored.label_report().values()["labels"]["toxic"]["recall"] == 100.0  # type: ignore[union-attr]

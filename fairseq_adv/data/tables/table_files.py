@@ -18,6 +18,7 @@ from typing import Any
 from fairseq_adv.data.checked_json import check_text, json_lines
 from fairseq_adv.data.errors import DataError, no_file
 from fairseq_adv.data.lines import lines_of, max_line, some_rows, too_long, whole_lines
+from fairseq_adv.data.printable import plain_cell
 from fairseq_adv.data.tables.parquet import parquet_rows
 
 logger = logging.getLogger(__name__)
@@ -38,7 +39,8 @@ def read_table(
 
     The cells of a csv, a tsv and a .txt are separated by commas, semicolons or tabs, whichever fits the first
     rows; if it is not what the ending promises, that is told. Cells may be quoted, and then contain line
-    breaks; but in a tsv, and in a .txt with tabs, a quote is an ordinary character. A .txt that is no such
+    breaks; but in a tsv, and in a .txt with tabs, a quote is an ordinary character, unless ``fairseq-adv
+    predict`` wrote it. A .txt that is no such
     table is in TREC's format, as are .label and .all: each line is a class, a space and a text, in the
     columns ``label`` and ``text``.
 
@@ -67,7 +69,11 @@ def read_table(
         if separator:
             if separator != _OWN[ending]:
                 logger.info("%s: read as a table with cells separated by %s", path, SEPARATORS[separator])
-            yield from some_rows(_by_name(_cells_of(path, encoding, ending, separator), header), path)
+            cells = _cells_of(path, encoding, ending, separator)
+            if header and separator == "\t" and _are_answers(path, encoding, ending):
+                quoted = _cells_of(path, encoding, ".csv", separator)
+                cells = ((where, list(map(plain_cell, row))) for where, row in quoted)
+            yield from some_rows(_by_name(cells, header), path)
             return
     if not header:
         raise DataError(f"{path}: --no-header is for csv, tsv, and a .txt of cells. Leave it out.")
@@ -162,6 +168,8 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
         DataError: a csv without names of columns could have commas or semicolons.
     """
     promised = _OWN[ending]
+    if promised == "\t" and columns is None:  # the rows may be texts, with commas in them
+        return promised
     order = sorted(SEPARATORS, key=lambda one: (one != promised, one != "\t"))
     samples = {separator: _first_rows(path, encoding, ending, separator) for separator in order}
     rows = samples["\t"]
@@ -180,6 +188,12 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
             return separator
     named = [one for one, rows in samples.items() if columns and rows and set(columns) <= set(rows[0])]
     return named[0] if named else promised
+
+
+def _are_answers(path: Path, encoding: str | None, ending: str) -> bool:
+    """Whether ``fairseq-adv predict`` wrote the file, by :func:`fairseq_adv.data.printable.table_text`."""
+    head = _first_rows(path, encoding, ending, "\t")[:1]
+    return bool(head) and head[0][0] == "index" and "prediction" in head[0]
 
 
 def _first_rows(path: Path, encoding: str | None, ending: str, separator: str) -> list[list[str]]:

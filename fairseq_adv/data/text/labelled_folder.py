@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -165,16 +166,36 @@ def labels_of_data(folder: str, extra: Any) -> List[str]:
     file = Path(folder) / "label" / "dict.txt"
     if not folder or not file.is_file():
         return []
-    dictionary = load_dictionary(file)
-    names, kept = class_names(dictionary), (extra or {}).get("data")
+    names = class_names(load_dictionary(file))
+    check_class_order(names, extra, file)
+    return names
+
+
+def check_class_order(names: Sequence[str], extra: Any, file: Path) -> None:
+    """Raises DataError if a checkpoint was trained on other classes, or on these in another order.
+
+    Args:
+        names: the classes of data that it is about to read.
+        extra: the checkpoint's ``extra_state``, which has the digest of its own.
+        file: where ``names`` stand.
+    """
+    kept = (extra or {}).get("data")
     before = kept.get("classes") if isinstance(kept, dict) else None
-    dictionary.add_symbol("<mask>")  # as fairseq's task does
-    if isinstance(before, str) and before != digest_of_entries(dictionary):
+    if isinstance(before, str) and before not in map(partial(_digest_of_classes, names), (1, 8)):
         raise DataError(
             f"{file}: has other classes, or another order of them, than when the checkpoint was trained. "
             "Prepare the folder from the same rows again"
         )
-    return names
+
+
+def _digest_of_classes(names: Sequence[str], multiple: int) -> str:
+    """That of the dictionary in fairseq's task; fairseq-preprocess pads it to a multiple of 8."""
+    dictionary = Dictionary()
+    for name in names:
+        dictionary.add_symbol(name)
+    dictionary.pad_to_multiple_(multiple)
+    dictionary.add_symbol("<mask>")
+    return digest_of_entries(dictionary)
 
 
 def count_classes(folder: Path, split: str) -> List[int]:

@@ -112,7 +112,7 @@ class Decisions:
         head, first = ["index", *self.kept, "prediction"], scores.labels[0].tolist()
         names = list(zip(scores.ids.tolist(), *self.kept.values()))
         if scores.kind == "values":
-            rows = [[*name, f"{float(answer):.6f}"] for name, answer in zip(names, self.answers)]
+            rows = [[*name, str(np.float32(answer))] for name, answer in zip(names, self.answers)]
         else:
             alike = bool((scores.labels == scores.labels[:1]).all())
             head += first if alike else [f"choice {k}" for k in range(1, len(first) + 1)]
@@ -121,10 +121,7 @@ class Decisions:
                 for row, columns in zip(scores.shares().tolist(), scores.labels_of_rows)
             ]
             rows = [[*name, answer, *row] for name, answer, row in zip(names, self.answers, shares)]
-        if twice := [name for name in self.kept if head.count(name) > 1]:
-            raise DataError(
-                f"--keep {twice[0]}: the answers have a column of this name. Rename it in the input"
-            )
+        check_kept(list(self.kept), head[1 + len(self.kept) :])
         return {file: table_text([head, *rows], delimiter="\t")}
 
     def measured(self, task: str) -> dict[str, float]:
@@ -170,6 +167,12 @@ class Decisions:
     def _right_answers(self) -> Sequence[str]:
         given: Sequence[str] = self.scores.gold.tolist() if self.gold is None else self.gold
         return given
+
+
+def check_kept(kept: Sequence[str], columns: Sequence[str]) -> None:
+    """Raises DataError if a column to keep has the name of one that the answers have: these, or the index."""
+    if twice := [name for name in kept if name in ("index", *columns)]:
+        raise DataError(f"--keep {twice[0]}: the answers have a column of this name. Rename it in the input")
 
 
 def combine(members: Sequence[Any]) -> Answers:

@@ -27,6 +27,7 @@ from fairseq_adv.evaluation.predict.predictors import Predictor
 from fairseq_adv.evaluation.predict.text_model import Member, TextModel
 from fairseq_adv.evaluation.predict.text_predictor import check_prepared
 from fairseq_adv.evaluation.trained import (
+    check_unnamed_classes,
     cut_as_its_tokenizer_does,
     load_model,
     read_checkpoint,
@@ -144,6 +145,8 @@ def predictor_for_split(
     with reported_as_data_error(path):
         fairseq_task = tasks.setup_task(cfg.task)
         cut_as_its_tokenizer_does(path, fairseq_task)
+        if not labels:
+            check_unnamed_classes(state, fairseq_task)
         predictor: Predictor = task_record.load(record.predictor)(path, fairseq_task, labels)
     return predictor
 

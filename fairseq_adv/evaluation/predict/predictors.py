@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, time, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -67,7 +68,8 @@ def read_columns(rows: Iterable[PlacedRow], names: Sequence[str]) -> dict[str, l
     for where, row in rows:
         for name, cells in columns.items():
             value = row.get(name, "")
-            is_text = not isinstance(value, (bool, int, float)) and value is not None
+            other = (bool, int, float, date, time, timedelta)  # the last three of parquet
+            is_text = not isinstance(value, other) and value is not None
             cells.append(text_cell(row, name, where) if is_text else "" if value is None else str(value))
     return columns
 

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, BinaryIO, NamedTuple, TextIO, Union
 
+import numpy as np
+
 from fairseq_adv.data.choices.questions import Question
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import max_line, too_long
-from fairseq_adv.evaluation.predict.decisions import Answers, Decisions, Prediction, combine
+from fairseq_adv.evaluation.predict.decisions import Answers, Decisions, Prediction, check_kept, combine
 from fairseq_adv.evaluation.predict.ensemble import Scores, join
 from fairseq_adv.evaluation.predict.predictors import InputFile, Predictor, read_columns
 from fairseq_adv.evaluation.predict.text_predictor import split_at_tab
@@ -100,6 +102,7 @@ class TextModel:
             DataError: naming file and line: the file can't be read.
         """
         predictor = self._members[0].predictor
+        check_kept(file.keep, ["prediction", *predictor.labels])
         rows = predictor.read(file)
         kept = read_columns(predictor.table(file), file.keep) if file.keep else {}
         # Tags are read with the words.
@@ -168,7 +171,7 @@ def answer_lines(model: TextModel, source: BinaryIO, sink: TextIO) -> None:
             elif prediction.value is None:
                 print(f"{prediction.label}\t{prediction.probabilities[prediction.label]:.4f}", file=sink)
             else:
-                print(f"{prediction.value:.6f}", file=sink)
+                print(np.float32(prediction.value), file=sink)
         sink.flush()
 
 

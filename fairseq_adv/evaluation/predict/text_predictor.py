@@ -117,7 +117,7 @@ class TextPredictor:
     def table(file: InputFile) -> Iterable[PlacedRow]:
         """The rows with all their columns."""
         if not _has_lines(file):
-            columns = _columns_of(file)
+            columns = [*_columns_of(file), *file.keep]
             return read_table(file.path, file.header, file.encoding, columns)
         rows = enumerate(_read_txt(file.path, file.encoding), start=1)
         return ((f"{file.path}:{line}", dict(zip(("text", "text_pair"), row))) for line, row in rows)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.printable import table_text
 from fairseq_adv.data.tables.table_files import read_table
 
 pytestmark = pytest.mark.fast
@@ -26,6 +27,20 @@ def test_csv_has_quoted_cells_and_names_the_line_where_a_row_begins(name: str, t
     content = '\ufeffid,text\r\n1,"one, ""two""\nthree"\r\n\r\n2,\r\n'
     expected = [(":2", {"id": "1", "text": 'one, "two"\nthree'}), (":5", {"id": "2", "text": ""})]
     assert rows_of(tmp_path / name, content) == expected
+
+
+def test_answers_are_read_as_they_were(tmp_path: Path) -> None:
+    """predict's own tsv has quoted cells, and an apostrophe before what a spreadsheet takes for a formula."""
+    texts = ['5" screen, "nice"', "-3 stars", "two\nlines", "plain"]
+    path = tmp_path / "predictions.tsv"
+    path.write_text(table_text([["index", "text", "prediction"], *([0, text, "a"] for text in texts)], "\t"))
+    assert [row["text"] for _, row in read_table(path)] == texts
+
+
+def test_texts_with_commas_are_no_cells(tmp_path: Path) -> None:
+    path = tmp_path / "a.tsv"
+    path.write_text("Well, I liked it\nNo, never again\n")
+    assert [row["1"] for _, row in read_table(path, header=False)] == ["Well, I liked it", "No, never again"]
 
 
 def test_tsv_has_none(tmp_path: Path) -> None:

@@ -124,6 +124,16 @@ def test_classes_in_another_order_than_in_training_are_refused(news: Path, tmp_p
     ):
         with pytest.raises(DataError, match=r"label/dict.txt: has other classes, or another order of them"):
             opens()
+    # The folder is gone, and the data has another order: nothing tells the classes' names but a digest.
+    other = data.rename(tmp_path / "other")
+    for opens in (
+        lambda: run(tmp_path / "more", checkpoint, data=other, split="valid"),
+        lambda: evaluate(str(checkpoint), str(other)),
+    ):
+        with pytest.raises(DataError, match=r"other/label/dict.txt: has other classes, or another order of"):
+            opens()
+    (other / "label" / "dict.txt").write_text("".join([first, second, *rest]))
+    assert run(tmp_path / "more", checkpoint, data=other, split="valid").rows == 8
 
 
 def test_gold_is_for_qnli(news: Path, tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_anlis_rounds(models: Path, tmp_path: Path, run: CommandMain) -> None:
     # A single file, and the other split.
     found = json.loads(run(*words, "--input", folder / "R2" / "dev.jsonl", "--split", "dev").stdout)
     assert found["R2"] == pytest.approx(expected["R2"]) and found["rows"] == 9 and "mean" not in found
-    assert table(tmp_path / "out" / "predictions-ANLI-dev-R2.tsv")[0]["uid"] == "dev-2-0"
+    assert table(tmp_path / "out" / "predictions-ANLI-R2-dev.tsv")[0]["uid"] == "dev-2-0"
 
 
 def test_the_real_rounds_of_anli(shared_data: Path) -> None:
@@ -251,7 +251,7 @@ def test_classes_are_matched_by_name(models: Path, tmp_path: Path, run: CommandM
         data = renamed(models, tmp_path / "-".join(["data", *names.values()]), names)
         done = run(*words, "--data", data, *more)
         assert done.returncode == 0, done.stderr
-        return [line["prediction"] for line in table(tmp_path / "predictions-ANLI-R3.tsv")]
+        return [line["prediction"] for line in table(tmp_path / "predictions-ANLI-R3-test.tsv")]
 
     plain = answers({})
     swap = {"entailment": "contradiction", "contradiction": "entailment"}

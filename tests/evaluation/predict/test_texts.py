@@ -115,7 +115,7 @@ def test_pairs_and_numbers_on_a_stream() -> None:
 
     sink = io.StringIO()
     answer_lines(Number(), io.BytesIO(b"a\tb\nc\t\n"), sink)  # type: ignore[arg-type]
-    assert sink.getvalue() == "2.500000\n2.500000\n"
+    assert sink.getvalue() == "2.5\n2.5\n"
 
 
 @pytest.mark.parametrize(
