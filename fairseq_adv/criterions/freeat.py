@@ -20,6 +20,7 @@ from omegaconf import II
 from torch import nn
 
 from fairseq_adv.criterions.adversarial import AdversarialMethod, PerturbationConfig, steps
+from fairseq_adv.criterions.flood import fixed_level
 from fairseq_adv.criterions.logs import Log, Logged, sizes_of
 from fairseq_adv.criterions.method import UpdateLog
 from fairseq_adv.criterions.method_options import option, refuse
@@ -97,9 +98,11 @@ class FreeATCriterion(AdversarialMethod):
             return update()
         group = self._group = _Group(begin, len(samples))
         logged: UpdateLog = None
-        end = begin + (self.cfg.adv_steps if self._counts_passes else 1)
-        if self._counts_passes and self.cfg.max_update:
-            end = min(end, self.cfg.max_update)
+        end = begin + 1
+        if self._counts_passes:
+            # Where intervals are looked at, also after a --max-update that has ended a group early.
+            end = begin + self.cfg.adv_steps - begin % self.cfg.adv_steps
+            end = min(end, self.cfg.max_update or end)
         try:
             while group.replays < self.cfg.adv_steps and trainer.get_num_updates() < end:
                 group.next_batch = 0
@@ -167,6 +170,11 @@ def check_freeat_options(cfg: FreeATConfig) -> None:
         raise DataError(
             "--no-adv-share-dropout has no effect with --criterion freeat: each replay is an update with its "
             "own dropout masks. Leave it out"
+        )
+    if cfg.adv_steps > 1 and fixed_level(cfg.flood_level) != 0 and str(cfg.flood_scope) == "micro-batch":
+        raise DataError(
+            "--flood-scope micro-batch with --criterion freeat: delta ascends by the gradient of the same "
+            "backward pass, which flooding turns round; pass --flood-scope update"
         )
     if str(cfg.freeat_schedule) == "passes" and cfg.adv_start_update % cfg.adv_steps:
         refuse(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import fields
 from functools import partial
 from typing import Any, Optional, cast
@@ -17,6 +18,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
+from fairseq_adv.accordance.preserve_state import preserve_random_state
 from fairseq_adv.criterions import diverged
 from fairseq_adv.criterions.flood import Flood, check_flood_options
 from fairseq_adv.criterions.logs import Log, Logged, complete, on_host, reduce_logs
@@ -210,7 +212,10 @@ class Method(FairseqCriterion):
             self.objective, sample, parts, optimizer, update_num, ignore_grad, average, self.flood
         )  # fmt: skip
         step = self.standard_step if update_num < self.start_update else self.step
-        with fast_products(optimizer, next(model.parameters())):
+        # The masks of a worker's own mini-batches must not depend on the shape of a dummy before them.
+        weight = next(model.parameters())
+        draws = preserve_random_state(weight.device) if ignore_grad else nullcontext()
+        with fast_products(optimizer, weight), draws:
             log = step(batch) if self._graphs is None else self._graphs.run(step, batch)
         self._last_log = dict(log)  # the trainer puts the host's numbers in the other
         if ignore_grad:

@@ -112,6 +112,8 @@ def train(original: Original, cfg: Any, trainer: Any, task: Any, epoch_itr: Any)
     with signals.noted() as noted:
         losses, should_stop = original(cfg, trainer, task, epoch_itr)
         noted.goes_on = not (should_stop or _was_last(cfg, epoch_itr))
+        if noted.goes_on and signals.is_asked_to_stop(trainer):  # validate_and_save has saved
+            signals.leave(cfg, trainer)
     return losses, should_stop
 
 
@@ -135,7 +137,7 @@ def validate_and_save(
             checkpoint_utils.save_checkpoint(
                 cfg.checkpoint, trainer, epoch_itr, losses[0] if is_last else None
             )
-        if not is_last:
+        if not is_last and not end_of_epoch:  # the means of an epoch are logged first
             signals.leave(cfg, trainer)
     if end_of_epoch or is_done:
         _remarks[:] = [trainer.remark(metrics.get_meters("train"))]

@@ -88,7 +88,8 @@ class _Attached:
         if self.scales_its_loss:
             for name in method.log.keys() & {"adv_loss_first", "adv_loss_last"}:
                 method.log[name] = method.log[name] * trainer.current_gradient_accumulation_steps
-        self.sums = {name: self.sums.get(name, 0) + value for name, value in method.log.items()}
+        # A model in bf16 has its losses in bf16, whose sums would stand still.
+        self.sums = {name: self.sums.get(name, 0) + value.float() for name, value in method.log.items()}
         return loss
 
     @property
@@ -187,6 +188,7 @@ def _refuse_unclear_labels(trainer: Any, logits: Tensor, inputs: dict[str, Any])
 
 def _predicts_the_next(model: Any) -> bool:
     """Whether a token's logits are of the token after it."""
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # peft's, without a task
     name, config = type(model).__name__, getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False) or name.endswith("WithLMHeadModel"):  # XLM's
         return False

@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from fairseq import utils
 from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.trainer import Trainer
@@ -41,7 +42,7 @@ _OF_SCORES = {
     "--combine-valid-subsets", "--max-valid-steps", "data", "tokenizer",
 }  # fmt: skip
 # With others the optimizer's state doesn't fit.
-_OF_WEIGHTS = {"--layer-lr-decay", "--freeze"}
+_OF_WEIGHTS = {"--layer-lr-decay", "--freeze", "--optimizer"}
 # What may mean another tokenizer.
 _OF_TOKENIZER = {"data", "tokenizer", "--tokenizer-dir"}
 
@@ -97,9 +98,13 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
             f"(criterion.allow_changed_options=true) to go on with the new {what}, which the checkpoint will "
             "record"
         )
-    if is_allowed and (own := _options(refused) & _OF_WEIGHTS):
+    own = _options(refused) & _OF_WEIGHTS
+    if bool(state.get("criterion")) != utils.has_parameters(trainer.get_criterion()):
+        own |= _options(refused) & {"--criterion"}  # infobert, which has weights of its own
+    if is_allowed and own:
         raise DataError(
-            f"{path} has the state of an optimizer of other weights: no run goes on from it with another "
+            f"{path} has the state of another optimizer, or of an optimizer of other weights: no run "
+            "goes on from it with another "
             f"{' or '.join(sorted(own))} ({'; '.join(refused)}). Pass --finetune-from-model {path} with an "
             "empty --save-dir to start from its weights"
         )
@@ -120,7 +125,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
         logger.warning(f"{path}: resumes after update {updates} with {'; '.join(refused)}")
         extra[RECORD] = [*extra.get(RECORD, []), {"update": updates, "changes": refused}]
         extra[JUST_NOW] = refused
-        _rename_optimizer(state.get("optimizer_history"), saved, trainer.cfg)
+        _rename(state.get("optimizer_history"), saved, trainer)
         _forget_scores(state, refused, saving.maximize_best_checkpoint_metric)
 
 
@@ -150,8 +155,11 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
     now, saving = None if extra is None else extra.pop(JUST_NOW, None), trainer.cfg.checkpoint
     if not isinstance(now, list):
         return
+    given = dict(trainer.optimizer.optimizer_config)
+    if not _options(now) & {"--lr", "--lr-scheduler"}:
+        given.pop("lr", None)  # reduce_lr_on_plateau has reduced it
     for group in trainer.optimizer.param_groups:
-        group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})
+        group.update({**given, **(overrides or {})})
     trainer.optimizer.set_lr(trainer.optimizer.get_lr())  # of each group its own
     if trainer.is_data_parallel_master and not saving.no_save and _options(now) & _OF_TOKENIZER:
         # fairseq-adv train then puts the new one there; without it, predict reads that of the data.
@@ -162,8 +170,12 @@ def _options(refused: list[str]) -> set[str]:
     return {line.partition(":")[0] for line in refused}
 
 
-def _rename_optimizer(history: Any, saved: Any, current: Any) -> None:
-    """``--amp`` wraps an optimizer, whose state stays the same; fairseq refuses another class's."""
+def _rename(history: Any, saved: Any, trainer: Trainer) -> None:
+    """fairseq refuses another class's state: of a criterion, which has none, and of an optimizer, whose state
+    is the same when ``--amp`` wraps it."""
+    current = trainer.cfg
+    if history:
+        history[-1]["criterion_name"] = type(trainer.get_criterion()).__name__
     alone, wrapped = OPTIMIZER_REGISTRY[current.optimizer._name].__name__, AMPOptimizer.__name__
     before, now = (wrapped if options_of(cfg)["common"].get("amp") else alone for cfg in (saved, current))
     if history and history[-1].get("optimizer_name") == before:

@@ -56,6 +56,7 @@ from fairseq_adv.training.first_head import (
     tell_of_head,
 )
 from fairseq_adv.training.gradients import handle_together
+from fairseq_adv.training.plateau import plateau_state, resume_plateau
 from fairseq_adv.training.precision_option import PrecisionOption, refuse_precision, set_up_gpu
 from fairseq_adv.training.restart import (
     DATA,
@@ -267,7 +268,11 @@ class AdversarialTrainer(Trainer):
     def extra_state(self) -> dict[str, Any]:
         """What is added to a checkpoint's ``extra_state`` for the next start."""
         kept = {RECORD: self.changes, FIRST_UPDATE: self.method.first_losses}
-        return {**{key: value for key, value in kept.items() if value}, DATA: self._data}
+        return {
+            **{key: value for key, value in kept.items() if value},
+            DATA: self._data,
+            **plateau_state(self),
+        }
 
     def save_checkpoint(self, filename: str, extra_state: dict[str, Any]) -> None:
         extra_state = {**extra_state, **half_precision.state_of(self), **self.extra_state()}
@@ -290,6 +295,8 @@ class AdversarialTrainer(Trainer):
         refuse_precision(self)
         set_up_gpu(self)
         use_new_options(extra, self, optimizer_overrides)
+        if not reset_lr_scheduler:
+            resume_plateau(self, extra)
         tell_of_head(self, None if extra is None else self._head_told)
         changes, losses = ((extra or {}).get(name) for name in (RECORD, FIRST_UPDATE))
         self.changes = changes if isinstance(changes, list) else []

@@ -130,7 +130,7 @@ REFUSED: list[tuple[str, str, str]] = [
       for method in (*FEW, "flooding")),
     *((method, "--flood-level 1 --flood-scope micro-batch",
        f"micro-batch with --criterion {method}: .* --flood-scope update")
-      for method in ("freelb", "yopo", "tavat", "infobert")),
+      for method in ("freelb", "yopo", "tavat", "infobert", "freeat")),
 ]  # fmt: skip
 
 
@@ -483,6 +483,18 @@ def test_a_dummy_batch_changes_nothing_and_does_not_move_delta(data: Path, metho
     assert torch.equal(flat(run), before) and not flat_gradient(run.model).any()
     if method not in ("tavat", "infobert", "alum_vat", "smart", "sift"):  # which move by more than the loss
         assert all(torch.equal(delta, deltas[0]) for delta in deltas)
+
+
+@pytest.mark.parametrize("method", ["standard", "freelb"])
+def test_masks_do_not_depend_on_a_dummy_batch(data: Path, method: str) -> None:
+    """It comes first, and after a restart it is another one."""
+    moves = []
+    for dummy in ([0, 1], [0, 1, 2]):
+        run = built(data, method, *DROPOUT)
+        run.trainer._dummy_batch = batch(run, dummy)
+        run.trainer.train_step([batch(run, [3, 4]), None])
+        moves.append(flat(run))
+    assert torch.equal(*moves)
 
 
 @pytest.mark.parametrize(

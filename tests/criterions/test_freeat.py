@@ -102,6 +102,17 @@ def test_max_update_ends_in_the_middle_of_a_group(data: Path) -> None:
     assert len(rates) == updates == 4
 
 
+def test_groups_end_at_multiples_of_k_also_after_a_max_update(data: Path, tmp_path: Path) -> None:
+    """Where fairseq looks at its intervals."""
+    run = freeat(data, *PASSES)
+    run.trainer.set_num_updates(4)  # where --max-update 4 has ended
+    ends = []
+    for _ in range(2):
+        run.trainer.train_step([batch(run, ROWS)])
+        ends.append(run.trainer.get_num_updates())
+    assert ends == [6, 9]
+
+
 def test_the_rate_of_the_manual_schedule_stands_still_within_a_group(data: Path) -> None:
     """Its step changes the rate at the updates that it names, and does not take it back."""
     manual = ["--lr-scheduler", "manual", "--update2lr", "{'0':0.5,'1':0.05}"]

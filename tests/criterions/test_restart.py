@@ -233,6 +233,57 @@ def test_another_scheduler_begins_anew(data: Path, tmp_path: Path, before: str, 
     assert run.trainer.get_num_updates() == 1 and run.trainer.get_lr() > 0
 
 
+def test_another_criterion_goes_on_if_the_user_agrees(data: Path, saved: Path) -> None:
+    run = build(train_args(data, saved, "pgd", *ADVERSARIAL, "--allow-changed-options"))
+    load(run, saved)
+    assert run.trainer.get_num_updates() == 1
+    one_update(run, saved.parent)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "words", "option"),
+    [
+        ("freelb", [*ADVERSARIAL, "--optimizer", "torch_adamw"], "--optimizer"),
+        ("infobert", ["--adv-steps", "2"], "--criterion"),
+    ],
+)
+def test_the_state_of_another_optimizer_is_refused(
+    data: Path, saved: Path, criterion: str, words: list[str], option: str
+) -> None:
+    run = build(train_args(data, saved, criterion, *words, "--allow-changed-options"))
+    with pytest.raises(DataError, match=rf"no run goes on from it with another .*{option}.*-finetune-from"):
+        load(run, saved)
+
+
+PLATEAU = ["--lr-scheduler", "reduce_lr_on_plateau", "--lr-patience", "1", "--lr-shrink", "0.5"]
+
+
+def epoch_of(run: SimpleNamespace, epoch: int) -> float:
+    """One update, a checkpoint, and a validation that is no better than the one before."""
+    run.trainer.begin_epoch(epoch)
+    run.trainer.train_step([batch(run, [0, 1, 2])])
+    iterator = {"epoch": epoch + 1, "iterations_in_epoch": 0, "version": 2, "shuffle": True}
+    run.trainer.consolidate_optimizer()
+    path = Path(run.cfg.checkpoint.save_dir) / "checkpoint_last.pt"
+    run.trainer.save_checkpoint(str(path), {"train_iterator": iterator, "val_loss": 0.5})
+    run.trainer.lr_step(epoch, 0.5)
+    return float(run.trainer.get_lr())
+
+
+def test_a_plateau_is_counted_through_restarts(data: Path, tmp_path: Path) -> None:
+    straight = freelb(data, tmp_path / "straight", *PLATEAU)
+    (tmp_path / "straight").mkdir()
+    expected = [epoch_of(straight, epoch) for epoch in range(1, 7)]
+    found = []
+    for epoch in range(1, 7):
+        run = freelb(data, tmp_path, *PLATEAU, "--adv-lr", f"0.{epoch}", "--allow-changed-options")
+        if found:
+            load(run, tmp_path)
+            run.trainer.lr_step(epoch)  # as fairseq does before an epoch
+        found.append(epoch_of(run, epoch))
+    assert found == expected and len({*expected}) > 2
+
+
 def test_without_the_optimizers_state_only_a_finished_run_starts_again(
     data: Path, saved: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ import torch
 from fairseq.dataclass.configs import CheckpointConfig
 from support import ADVERSARIAL, VIRTUAL, fairseq_train, run_command, slow, train_args, weights, write_task
 
+from fairseq_adv.data.run_metrics import EPOCH, read_metrics
 from fairseq_adv.fairseq_patches.signals import _why_not_resumable
 from integration.test_faults import assert_alike, train_with
 from integration.test_training_under_fire import assert_same, end
@@ -61,7 +62,7 @@ def test_it_is_saved_after_that_update_and_goes_on_to_the_same_end(
 @pytest.mark.parametrize(
     ("at", "status", "extra"),
     [
-        slow(8, 143, []),
+        (8, 143, []),
         slow(8, 143, ["--save-interval", "2", "--validate-interval", "1"]),
         slow(8, 143, ["--save-interval-updates", "4"]),
         slow(4, 143, ["--save-interval-updates", "4"]),
@@ -88,6 +89,11 @@ def test_what_is_due_after_the_update_is_done_as_ever(
         assert_same(weights(found), weights(expected), name)
         best = [torch.load(path)["extra_state"]["best"] for path in (found, expected)]
         assert best[0] == best[1]
+    means = [
+        [(line.epoch, line.values["loss"]) for line in read_metrics(tmp_path / name).of(EPOCH)]
+        for name in ("save", "straight")
+    ]
+    assert means[0] == means[1]
 
 
 @pytest.mark.timing

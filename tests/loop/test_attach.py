@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import HPSearchBackend
 
 from fairseq_adv.loop import FreeLB, attach
-from fairseq_adv.loop.hf_trainer import _logits
+from fairseq_adv.loop.hf_trainer import _logits, _predicts_the_next
 
 NOTHING = {"steps": 1, "step_size": 0.0, "init_mag": 0.0}  # FreeLB without delta
 STARTS = {"freelb": {"init_mag": 0.0}, "pgd": {"init_mag": 0.0}}  # without random draws
@@ -340,3 +340,26 @@ def test_labels_that_the_model_does_not_see(tmp_path: Path, given: dict[str, boo
         return
     trainer.train()
     assert trainer.training_step.__self__.method.multi_label is given["multi_label"]  # type: ignore[attr-defined]
+
+
+def test_the_losses_of_a_model_in_bf16_are_summed_in_fp32(tmp_path: Path) -> None:
+    """bf16 has 8 bits: a sum would stand still after a few hundred updates."""
+    trainer = trainer_of(tmp_path, "freelb", NOTHING, make=lambda *sizes: bert(*sizes).bfloat16())
+    step, attached, kinds = trainer.training_step, trainer.training_step.__self__, set()  # type: ignore[attr-defined]
+
+    def watched(*args: Any) -> Any:
+        loss = step(*args)
+        assert loss.dtype == torch.bfloat16
+        kinds.update(value.dtype for value in attached.sums.values())
+        return loss
+
+    trainer.training_step = watched  # type: ignore[method-assign]
+    trainer.train()
+    assert kinds == {torch.float32}
+
+
+def test_an_adapter_is_as_the_model_in_it() -> None:
+    """peft's model without a task hides what it adapts."""
+    causal = type("TinyForCausalLM", (), {"config": None})()
+    adapted = type("PeftModel", (), {"config": None, "get_base_model": lambda _: causal})()
+    assert _predicts_the_next(adapted) and _predicts_the_next(causal)

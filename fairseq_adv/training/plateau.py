@@ -1,0 +1,39 @@
+"""``--lr-scheduler reduce_lr_on_plateau`` after a restart.
+
+fairseq 0.12.2 keeps neither how many epochs were no better, and it writes the checkpoint of an epoch's end
+before this scheduler sees that epoch's loss.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+from fairseq.trainer import Trainer
+
+PLATEAU = "plateau"  # where a checkpoint's extra_state has it
+_COUNTED = ("num_bad_epochs", "cooldown_counter")
+
+
+def plateau_state(trainer: Trainer) -> dict[str, Any]:
+    """What the scheduler has counted, for a checkpoint's ``extra_state``; empty with another scheduler."""
+    scheduler = trainer.lr_scheduler
+    if not isinstance(scheduler, ReduceLROnPlateauLRSchedule):
+        return {}
+    return {PLATEAU: {name: getattr(scheduler.lr_scheduler, name) for name in _COUNTED}}
+
+
+def resume_plateau(trainer: Trainer, extra: dict[str, Any] | None) -> None:
+    """Gives the scheduler what it had counted, and the loss of an epoch that the checkpoint ends.
+
+    Args:
+        extra: the checkpoint's ``extra_state``; ``None``: the run is a new one.
+    """
+    scheduler = trainer.lr_scheduler
+    if not isinstance(scheduler, ReduceLROnPlateauLRSchedule) or PLATEAU not in (extra or {}):
+        return
+    assert extra is not None
+    vars(scheduler.lr_scheduler).update(extra[PLATEAU])
+    position = extra["train_iterator"]  # of an epoch's end, it is the begin of the next
+    if not position["iterations_in_epoch"]:
+        trainer.lr_step(position["epoch"] - 1, extra.get("val_loss"))
