@@ -139,12 +139,12 @@ def measure(options: argparse.Namespace, work: Path) -> None:
     print("| | CPU (start-up) | wall | MB per CPU s | times fairseq's | peak memory | 82 GB, core hours |")
     print("|---|---|---|---|---|---|---|")
     print(row(f"fairseq's two steps, slice of {size:.1f} MB", size, medians[1], medians[0].cpu, None))
-    print(row("prepare_corpus.py, the same slice", size, medians[3], medians[2].cpu, base))
+    print(row("fairseq-adv corpus, the same slice", size, medians[3], medians[2].cpu, base))
     for number in options.sizes:
         text = repeated(options.texts, number, work / "text")
         for workers in (1, 2) if number == options.sizes[-1] else (1,):
             found = ours(text, bpe, work / f"out{number}-{workers}", workers)
-            name = f"prepare_corpus.py, {number} MB, {workers} worker" + "s" * (workers > 1)
+            name = f"fairseq-adv corpus, {number} MB, {workers} worker" + "s" * (workers > 1)
             print(row(name, text.stat().st_size / 1e6, found, medians[2].cpu, base), flush=True)
 
 

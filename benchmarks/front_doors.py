@@ -180,7 +180,8 @@ def measure(options: argparse.Namespace) -> None:
         DataError: the records in OUT were made with other settings.
     """
     kept, names = options.out / "settings.json", ("rows", "epochs", "lr", "precision", "tested", "attacked")
-    settings = json.dumps({name: getattr(options, name) for name in names})
+    places = {name: str(getattr(options, name).resolve()) for name in ("encoder", "reviews")}
+    settings = json.dumps({**{name: getattr(options, name) for name in names}, **places})
     if kept.is_file() and kept.read_text() != settings:
         raise DataError(f"{kept}: the records were made with {kept.read_text()}; use another folder")
     atomic_write(kept, settings)

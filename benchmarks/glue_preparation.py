@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Callable
 
@@ -44,9 +45,8 @@ def parser() -> argparse.ArgumentParser:
 
 def recipe_commands(data: Path, bpe: Path, work: Path) -> Path:
     """The shell recipe of fairseq, with fewer worker processes than its 60 and without its downloads."""
-    import fairseq
-
-    examples = Path(fairseq.__file__).parent / "examples"
+    (package,) = find_spec("fairseq").submodule_search_locations  # its import would count
+    examples = Path(package) / "examples"
     text = (examples / "roberta" / "preprocess_GLUE_tasks.sh").read_text()
     (work / "recipe.sh").write_text(text.replace("--workers 60", f"--workers {os.cpu_count()}"))
     commands = work / "commands"

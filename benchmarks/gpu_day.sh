@@ -113,11 +113,11 @@ peers() {  # peers NAME MINUTES MODEL PRECISION SENTENCES [SIDE …]: updates ag
     part "$1" "$2" python benchmarks/peers.py "${texts[@]}" --model "$3" --precision "$4" --sentences "$5" \
         --updates $updates --rounds $rounds --sides "${chosen[@]}"
 }
-modes() { part "$1" "$2" python benchmarks/gpu_matrix.py "$work/modes" --jobs "$jobs" "${@:3}"; }
+modes() { part "$1" "$2" python benchmarks/gpu_matrix.py "$work/modes" --jobs "$jobs" ${again:+--again} "${@:3}"; }
 profile() { part profile "$1" python benchmarks/gpu_profile.py "${texts[@]}" --trace "$work/trace.json.gz" "${@:2}"; }
 
 case ${1-} in
-    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "$0"; exit 0 ;;
+    -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "benchmarks/${0##*/}"; exit 0 ;;
     '' | -*) die "pass the folder for the results (see --help)" ;;
 esac
 out=$1 device=cuda tiny='' minutes=9 carried='' jobs=13 again=''

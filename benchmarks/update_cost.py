@@ -228,7 +228,8 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
             times[name].append(sides[name].seconds())
     print(
         f"{options.model}, {options.rows} x {options.tokens} tokens, {options.precision}, "
-        f"K = {options.steps}, {machine(sides['standard'].trainer)}, {options.rounds} rounds\n"
+        f"K = {options.steps if options.task == 'classes' else 1}, {machine(sides['standard'].trainer)}, "
+        f"{options.rounds} rounds\n"
     )
     heads = ["side", "s an update", "times standard, turn by turn", "weights in the optimizer", "memory, MiB"]
     on_gpu = sides["standard"].trainer.cuda

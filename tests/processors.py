@@ -5,13 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Sequence
 
+from support import PLUGIN
+
 X86 = "processor\t: {number}\nflags\t\t: fpu sse2 avx512f {more}\nbugs\t\t: spectre_v1\n\n"
 ARM = "processor\t: {number}\nBogoMIPS\t: 2100.00\nFeatures\t: fp asimd {more}\n\n"
 BF16, NONE = X86.format(number=0, more="avx512_bf16"), X86.format(number=0, more="avx512_vnni")
 
-_MODULE = """
+# mutate.py runs the tests in a copy of the checkout, and the last --user-dir is the one that counts.
+_MODULE = f"""
 import os
+import sys
 from pathlib import Path
+
+sys.path.insert(0, {str(Path(PLUGIN).parent)!r})
 
 import fairseq_adv.plugin
 from fairseq_adv_compat import machine

@@ -9,11 +9,11 @@ import json
 import os
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType, SimpleNamespace
 from typing import IO, Any, Callable, Iterator, Sequence
 
@@ -515,16 +515,14 @@ def one_worker() -> Iterator[None]:
 
 def on_two_workers(work: Callable[..., None], *args: Any) -> None:
     """Runs ``work(rank, *args)`` in two forks of this process, which gloo joins."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    multiprocessing.start_processes(_joined, (port, work, args), nprocs=2, start_method="fork")
+    with TemporaryDirectory() as folder:
+        store = f"file://{folder}/store"
+        multiprocessing.start_processes(_joined, (store, work, args), nprocs=2, start_method="fork")
 
 
-def _joined(rank: int, port: int, work: Callable[..., None], args: Sequence[Any]) -> None:
+def _joined(rank: int, store: str, work: Callable[..., None], args: Sequence[Any]) -> None:
     torch.set_num_threads(1)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    distributed.init_process_group("gloo", rank=rank, world_size=2)
+    distributed.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
     work(rank, *args)
     distributed.barrier()  # neither leaves while the other still talks to it
     distributed.destroy_process_group()

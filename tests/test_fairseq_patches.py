@@ -244,17 +244,18 @@ def start_method(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.mark.timing
 @pytest.mark.usefixtures("start_method")
-def test_processes_that_load_data_end_with_their_epoch(data: Path) -> None:
+def test_processes_that_load_data_end_with_their_epoch(tmp_path: Path) -> None:
     """fairseq's own outlive it: then a validation waits 5 seconds for those that loaded its data. They are
     forked on Python 3.14 too, whose own children of a server wouldn't know a signal of the training.
     """
-    run = build(train_args(data, None, "sentence_prediction", "--num-workers", "2"))
+    words = ["--num-workers", "2", "--data-buffer-size", "1"]  # so that not all is read ahead
+    run = build(train_args(write_task(tmp_path, train=64), None, "sentence_prediction", *words))
     others = set(multiprocessing.active_children())  # of tests before this one
     epoch = run.trainer.get_train_iterator(1).next_epoch_itr()
     next(epoch)
     children = set(multiprocessing.active_children()) - others
-    assert {child._popen.method for child in children} <= {"fork"}  # type: ignore[attr-defined]
-    assert len(list(epoch)) == 3
+    assert {child._popen.method for child in children} == {"fork"}  # type: ignore[attr-defined]
+    assert len(list(epoch)) == 15
     until = time.monotonic() + 60
     for child in children:
         # The thread that reads ahead waits for it too, and for a moment it alone knows the exit code.

@@ -49,5 +49,9 @@ def loaders(workers: int, environment: Mapping[str, str] = os.environ) -> int:
         environment: of torchrun or SLURM, which tell how many of them are on this machine.
     """
     nodes = int(environment.get("SLURM_NNODES") or 1)
-    here = int(environment.get("LOCAL_WORLD_SIZE") or -(-workers // nodes))
-    return max(1, min(4, own_cores() // max(here, 1) - 1))
+    here = max(int(environment.get("LOCAL_WORLD_SIZE") or -(-workers // nodes)), 1)
+    # SLURM may bind each of its tasks to cores of its own.
+    if own_cores() <= int(environment.get("SLURM_CPUS_PER_TASK") or 0):
+        tasks = environment.get("SLURM_STEP_TASKS_PER_NODE", "1").partition("(")[0].partition(",")[0]
+        here = -(-here // int(tasks))
+    return max(1, min(4, own_cores() // here - 1))

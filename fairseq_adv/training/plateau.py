@@ -29,10 +29,11 @@ def resume_plateau(trainer: Trainer, extra: dict[str, Any] | None) -> None:
     Args:
         extra: the checkpoint's ``extra_state``; ``None``: the run is a new one.
     """
-    scheduler = trainer.lr_scheduler
-    if not isinstance(scheduler, ReduceLROnPlateauLRSchedule) or PLATEAU not in (extra or {}):
+    if extra is None or PLATEAU not in extra:
         return
-    assert extra is not None
+    scheduler = trainer.lr_scheduler
+    if not isinstance(scheduler, ReduceLROnPlateauLRSchedule):
+        return
     vars(scheduler.lr_scheduler).update(extra[PLATEAU])
     position = extra["train_iterator"]  # of an epoch's end, it is the begin of the next
     if not position["iterations_in_epoch"]:

@@ -164,6 +164,10 @@ def test_what_is_filled_in_beside_the_users_options(
         (32, "--distributed-world-size 16", {"SLURM_NNODES": "2"}, "3"),
         (12, "", {**dict.fromkeys(("MASTER_ADDR", "MASTER_PORT", "RANK"), ""), "WORLD_SIZE": "64",
                   "LOCAL_WORLD_SIZE": "4"}, "2"),
+        # SLURM gives each task its cores, or all of them to all.
+        *((cores, "--distributed-world-size 16", {"SLURM_NNODES": "2", "SLURM_CPUS_PER_TASK": each,
+                                                  "SLURM_STEP_TASKS_PER_NODE": tasks}, "3")
+          for cores, each, tasks in ((4, "4", "8(x2)"), (32, "4", "8(x2)"), (32, "32", "1(x2)"))),
         (64, "--num-workers 7", {}, "7"),
     ],
 )  # fmt: skip

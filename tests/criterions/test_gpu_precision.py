@@ -17,6 +17,7 @@ def exact_products(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """torch's default before and after, and no word of it in the environment."""
     monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.enable_cudnn_sdp(True)
     yield
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.enable_cudnn_sdp(True)

@@ -115,7 +115,8 @@ def test_the_gradient_is_that_of_the_restated_algorithm(
         assert len(deltas) == 1 or not torch.equal(deltas[-1], deltas[0])
     without = Restated(run, sample, objective).of("standard")[: len(expected)]
     if method != "standard":  # the perturbation matters
-        assert (without - expected[: len(without)]).norm() > 10 * tolerance * expected.norm()
+        allowed = tolerance * expected.norm() + 5e-6
+        assert (without - expected[: len(without)]).norm() > 10 * allowed
 
 
 CLASSES_ONLY = ("yopo", "tavat", "infobert", "smart", "rdrop")

@@ -57,6 +57,11 @@ def emulated() -> Iterator[Emulation]:
             for name, value in values.items():
                 stack.enter_context(mock.patch.object(owner, name, value, create=True))
         stack.callback(Generator.gpus.clear)
+        for change, value in (
+            (torch.set_float32_matmul_precision, torch.get_float32_matmul_precision()),
+            (torch.backends.cuda.enable_cudnn_sdp, torch.backends.cuda.cudnn_sdp_enabled()),
+        ):
+            stack.callback(change, value)
         stack.enter_context(operations)
         stack.enter_context(Functions(gpu.record, gpu.generator))
         yield gpu

@@ -144,7 +144,7 @@ def test_two_workers_are_two_accumulated_batches(tmp_path: Path, name: str) -> N
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
          script, tmp_path, name, *words, "ddp_backend='gloo'"],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     both = [torch.load(tmp_path / f"result{rank}.pt") for rank in range(2)]

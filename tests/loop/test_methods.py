@@ -445,7 +445,7 @@ def test_recomputed_layers_give_the_same_gradient() -> None:
 def test_nothing_of_fairseq_is_imported() -> None:
     """The script that a release runs beside torch alone looks at what was imported itself."""
     script = Path(__file__).parents[2] / "scripts" / "loop_smoke.py"
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0 and "imported for nothing: []" in done.stdout, done.stdout + done.stderr
 
 
@@ -453,7 +453,7 @@ def test_two_workers_reduce_once_and_have_the_gradient_of_one() -> None:
     script = Path(__file__).parent / "workers.py"
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = [line.split(maxsplit=2) for line in done.stdout.splitlines()]

@@ -104,6 +104,22 @@ def test_two_workers_make_the_update_of_both_mini_batches(data: Path, tmp_path: 
         torch.testing.assert_close(first[name], weight.detach(), rtol=0, atol=1e-6)
 
 
+def test_flooding_compares_the_loss_of_all_workers(data: Path, tmp_path: Path) -> None:
+    """By its own loss alone one worker would descend, and the other ascend."""
+    words = train_args(data, None, "flooding", "--optimizer", "sgd", "--lr", "0.1", "--flood-level")
+    run = build([*words, "0.1"])
+    losses = [float(run.criterion(run.model, batch(run, rows))[0]) / 2 for rows in ([0, 1], [2, 3])]
+    level = repr(0.25 * min(losses) + 0.75 * max(losses))  # above their mean
+    two = ["--distributed-world-size", "2", "--distributed-no-spawn", "--distributed-backend", "gloo"]
+    on_two_workers(_worker, [*words, level, *two, "--ddp-backend", "legacy_ddp"], tmp_path)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    run = build([*words, level])
+    run.trainer.train_step([batch(run, [0, 1]), batch(run, [2, 3])])
+    for name, weight in run.model.named_parameters():
+        assert torch.equal(first[name], second[name]), name
+        torch.testing.assert_close(first[name], weight.detach(), rtol=0, atol=1e-6)
+
+
 def _worker(rank: int, words: list[str], out: Path) -> None:
     plain: Any = distributed_fairseq_model.DistributedDataParallel
     distributed_fairseq_model.DistributedDataParallel = lambda device_ids, output_device, **o: plain(**o)

@@ -99,7 +99,7 @@ def test_only_the_training_rows_are_copied(tmp_path: Path) -> None:
             assert files[0].read_bytes() == files[1].read_bytes()
     assert any("augmented: 5 copies, spaced" in note for note in more.notes)
     assert made("more", splits, Augment(["spaced"])).reused
-    with pytest.raises(DataError, match="more"):
+    with pytest.raises(DataError, match="more: was made from other files or options"):
         made("more", splits, Augment(["homoglyphs"]))
     held = made("held", [rows()], Augment(["appended"], append_other_classes=True), valid_share=0.4)
     assert (
