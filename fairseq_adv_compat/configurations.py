@@ -54,7 +54,7 @@ _OWN_FILES = "https://dl.fbaipublicfiles.com/fairseq/"
 _READ = (*_FETCHED, "bpe_vocab_file", "lang_to_offline_shard_ratio", "replace_unk")
 # A criterion opens the first for writing; models read the others, before the checkpoint's weights replace
 # them.
-_CLEARED = ("save_predictions", "encoder_embed_path", "decoder_embed_path", "embed_path")
+CLEARED = ("save_predictions", "encoder_embed_path", "decoder_embed_path", "embed_path")
 
 # fairseq's own tasks, models and criterions whose building, loading and data reading run nothing except what
 # is checked here. Those for speech are left out: they read pickles and YAML files named by options.
@@ -159,7 +159,7 @@ class _Walk:
 
 def _checked_option(where: str, name: str, value: Any) -> Any:
     """An option's value; ``None`` if it is a file that the user should choose."""
-    if name in _CLEARED:
+    if name in CLEARED:
         return None
     if not isinstance(value, str):
         return value

@@ -22,15 +22,19 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.data import data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset
+from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.file_io import PathManager
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
-from support import build, command, run_command, train_args, write_task
+from support import build, command, fairseq_train, run_command, train_args, write_task
 
 import fairseq_adv.plugin  # noqa: F401
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.fairseq_patches import commands, data_loading, training_loop
+from fairseq_adv.fairseq_patches.run_options import check_run
+from fairseq_adv.fairseq_patches.signals import _why_not_resumable
 from fairseq_adv.fairseq_patches.workers import end_with_torchrun
 
 
@@ -148,6 +152,50 @@ def test_a_second_run_of_a_process_forgets_the_first(data: Path, tmp_path: Path)
         assert bar.handlers == [console]
     finally:
         bar.handlers.clear()
+
+
+def test_each_line_of_a_log_is_written_once(data: Path, tmp_path: Path) -> None:
+    log = tmp_path / "train.log"
+    fairseq_train(*train_args(data, tmp_path, "standard", "--max-epoch", "3", "--log-file", str(log)))
+    lines = [line for line in log.read_text().splitlines() if '{"epoch": 3, "update"' in line]
+    assert len(lines) == len(set(lines)) > 1
+
+
+def test_a_stop_at_the_end_of_an_epoch_gives_the_signals_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    cfg = OmegaConf.create({"optimization": {"skip_remainder_batch": False}})
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(training_loop, "what_is_done", lambda *_: "")
+    monkeypatch.setattr(training_loop, "_was_last", lambda *_: False)
+    monkeypatch.setattr(training_loop.signals, "is_asked_to_stop", lambda _: True)
+    monkeypatch.setattr(training_loop.signals, "leave", lambda *_: sys.exit(143))
+    with pytest.raises(SystemExit):
+        training_loop.train(lambda *_: ([0.5], False), cfg, None, None, None)
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize(
+    ("folder", "save", "why"),
+    [
+        ("outputs/${now:%Y-%m-%d}", "checkpoints", "another folder: pass hydra.run.dir=."),
+        ("outputs/${now:%Y-%m-%d}", "/there", ""),
+        (".", "checkpoints", ""),
+    ],
+)
+def test_a_folder_that_hydra_names_after_the_time_is_not_gone_on_with(
+    monkeypatch: pytest.MonkeyPatch, folder: str, save: str, why: str
+) -> None:
+    hydra = {"hydra": {"run": {"dir": folder}, "sweep": {"dir": "multirun"}, "job": {"num": "???"}}}
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", OmegaConf.create(hydra))
+    cfg = OmegaConf.merge(OmegaConf.structured(CheckpointConfig), {"save_dir": save})
+    assert why in _why_not_resumable(cfg) and bool(_why_not_resumable(cfg)) is bool(why)
+
+
+def test_an_option_that_no_checkpoint_may_hold_is_refused_before_training(data: Path) -> None:
+    """Of a user's own model, by a name under which fairseq evaluates text."""
+    cfg = build(train_args(data, None, "freelb")).cfg
+    cfg.model.pretrained = "bert-base"
+    with pytest.raises(DataError, match=r"cfg.model.pretrained is 'bert-base'.* Rename the option"):
+        check_run(cfg)
 
 
 def test_a_mistake_ends_a_command_in_one_line(data: Path, tmp_path: Path) -> None:

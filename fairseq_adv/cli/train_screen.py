@@ -34,6 +34,7 @@ from .train_text import (
     shown_time,
 )
 
+logger = logging.getLogger(__name__)
 EVERY = 60.0  # seconds between two lines where there is no terminal
 # Loggers of which every line is shown: how a run goes on, and how it ends before its end.
 _TOLD = (
@@ -248,9 +249,17 @@ class TrainScreen(logging.Handler, Watcher):
         return f"about {shown_time(each * max(self._total - updates, 0))} left"
 
     def _show(self, line: str, file: Any = None) -> None:
+        """Prints a line. Where nobody can read it any more, as after a lost connection, training goes on."""
         self._last = time.monotonic()
-        if self._bar is not None:
-            self._bar.write(line, file=file or sys.stdout)
-        else:
-            sys.stdout.flush()
-            print(line, file=file or sys.stdout, flush=True)
+        file = file or sys.stdout
+        if file is None:  # the shell closed it
+            return
+        try:
+            if self._bar is not None:
+                self._bar.write(line, file=file)
+            else:
+                sys.stdout.flush()
+                print(line, file=file, flush=True)
+        except OSError as error:
+            logger.warning("the screen can't be written any more (%s): the training goes on", error)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())

@@ -18,6 +18,7 @@ WEIGHT_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
 )  # fmt: skip
 
+_EXACT = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 TOKENIZER_FILES = (
     "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json",
@@ -33,6 +34,12 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
         if twice:
             raise DataError(f"{path / name}: tensor {twice[0]!r} is also in another file of the folder")
         tensors.update(part)
+    for name, tensor in tensors.items():
+        if name.endswith(".weight") and tensor.dtype not in _EXACT:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise DataError(
+                f"{path}: {name} is of {kind}: the weights are quantised. Pass the model as it was before"
+            )
     return tensors
 
 

@@ -7,6 +7,7 @@ through a progress bar, which fairseq wraps in the same way for TensorBoard. fai
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -83,7 +84,15 @@ def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_los
 
 
 def watched(original: Original, iterator: Any, *words: Any, **options: Any) -> Any:
-    """A progress bar that tells what is logged."""
+    """A progress bar that tells what is logged.
+
+    fairseq/logging/progress_bar.py, line 47: it opens the log once more for each epoch, and then writes each
+    line as often.
+    """
+    log = options.get("log_file")
+    opened = [getattr(handler, "baseFilename", "") for handler in progress_bar.logger.handlers]
+    if log and os.path.abspath(log) in opened:
+        options["log_file"] = None
     for watcher in watchers:
         watcher.before_bar(options)
     bar, split = original(iterator, *words, **options), options.get("prefix") or ""

@@ -14,6 +14,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv_compat.configurations import Refused, check_converted
 from fairseq_adv_compat.option_numbers import OF_FAIRSEQ, Numbers, declared_by, odd_numbers
 
 # What moves a terminal's cursor, or turns the direction of a text.
@@ -33,6 +34,10 @@ def check_run(cfg: Any) -> None:
     if not any(_is_of_this_project(classes[part][0]) for part in ("criterion", "task")):
         return
     _refuse_controls(cfg)
+    try:
+        check_converted({"cfg": cfg})
+    except Refused as error:
+        raise DataError(f"{error}: no run could resume from its checkpoints. Rename the option") from error
     for part, (part_class, config_class) in classes.items():
         options = cfg.get(part)
         if isinstance(options, DictConfig):  # without what is missing, which is for fairseq to tell

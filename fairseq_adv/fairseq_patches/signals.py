@@ -22,6 +22,8 @@ from typing import Any
 import torch
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
 
 from fairseq_adv.fairseq_patches.replace import Original
 from fairseq_adv.fairseq_patches.save_dir_lock import note_the_stop
@@ -51,8 +53,14 @@ def noted() -> Iterator[type[Stop]]:
     try:
         yield Stop
     finally:
-        while Stop.before and not Stop.goes_on:
-            signal.signal(*Stop.before.popitem())
+        if not Stop.goes_on:
+            forget()
+
+
+def forget() -> None:
+    """Gives the signals back to who had them, also after a training that went on and wasn't called again."""
+    while Stop.before:
+        signal.signal(*Stop.before.popitem())
 
 
 def _listen() -> None:
@@ -99,7 +107,19 @@ def _why_not_resumable(cfg: Any) -> str:
     is_other = cfg.restore_file not in ("checkpoint_last.pt", last)
     if is_other or any(resets):
         return "the same command would begin anew: leave out --restore-file and --reset-… to resume"
+    if not os.path.isabs(cfg.save_dir) and _is_hydras_folder_new_each_time():
+        return "the same command would begin anew in another folder: pass hydra.run.dir=. to resume"
     return ""
+
+
+def _is_hydras_folder_new_each_time() -> bool:
+    """Whether the run works in a folder with hydra's time in its name, as by default."""
+    hydra = HydraConfig.instance().cfg
+    if hydra is None:
+        return False
+    own = OmegaConf.to_container(hydra.hydra, resolve=False)
+    is_alone = OmegaConf.is_missing(hydra.hydra.job, "num")
+    return "${now:" in str(own["run" if is_alone else "sweep"]["dir"])
 
 
 def leave(cfg: Any, trainer: Any) -> None:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from fairseq import checkpoint_utils
-from fairseq.logging import metrics
+from fairseq.logging import metrics, progress_bar
 from omegaconf import OmegaConf
 
 from fairseq_adv.data.errors import DataError
@@ -37,8 +37,9 @@ def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
     The jobs of a hydra sweep share a process. fairseq/checkpoint_utils.py, line 42, stores the best score as
     an attribute of a function, and so does fairseq_cli/train.py, line 227, for ``--patience``: a second job
     would be compared with the best score of the first, and might never write its ``checkpoint_best.pt``. The
-    handlers of ``--log-file`` are never removed (fairseq_cli/train.py, line 65;
-    fairseq/logging/progress_bar.py, line 47): the first job's log would receive the lines of all later ones.
+    handlers of ``--log-file``, and the writers of ``--tensorboard-logdir``, are never removed
+    (fairseq_cli/train.py, line 65; fairseq/logging/progress_bar.py, lines 47 and 406): the first job's would
+    receive what all later ones log.
     And a log in a folder that does not exist yet causes a ``FileNotFoundError`` after all of fairseq's
     imports. For a single run nothing else changes.
 
@@ -56,6 +57,10 @@ def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
             if isinstance(handler, logging.FileHandler):
                 one.removeHandler(handler)
                 handler.close()
+    for writer in progress_bar._tensorboard_writers.values():
+        writer.close()
+    progress_bar._tensorboard_writers.clear()
+    signals.forget()
     log_file = OmegaConf.select(cfg, "common.log_file")
     if log_file and os.path.dirname(log_file):
         os.makedirs(os.path.dirname(log_file), exist_ok=True)
@@ -113,6 +118,7 @@ def train(original: Original, cfg: Any, trainer: Any, task: Any, epoch_itr: Any)
         losses, should_stop = original(cfg, trainer, task, epoch_itr)
         noted.goes_on = not (should_stop or _was_last(cfg, epoch_itr))
         if noted.goes_on and signals.is_asked_to_stop(trainer):  # validate_and_save has saved
+            noted.goes_on = False
             signals.leave(cfg, trainer)
     return losses, should_stop
 

@@ -260,6 +260,11 @@ class HFEncoderModel(BaseFairseqModel):
     def _build(self, tensors: dict[str, Tensor] | None) -> None:
         self.hf = transformers_models.build(self._config, self._head, tensors, str(self.args.hf_model))
         if self.args.checkpoint_activations:
+            if not self.hf.supports_gradient_checkpointing:
+                raise DataError(
+                    f"--checkpoint-activations: transformers' {type(self.hf).__name__} doesn't support it. "
+                    "Leave it out"
+                )
             self.hf.gradient_checkpointing_enable({"use_reentrant": False})
         try:
             transformers_models.encoder_parts(self.hf)

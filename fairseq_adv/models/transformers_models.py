@@ -44,7 +44,7 @@ _DROPOUTS = {  # fairseq's option -> transformers' names for it
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
     "pooler_dropout": (
         "classifier_dropout", "classifier_dropout_prob", "cls_dropout", "pooler_dropout",
-        "seq_classif_dropout", "summary_first_dropout", "summary_last_dropout",
+        "seq_classif_dropout", "summary_first_dropout", "summary_last_dropout", "qa_dropout",
     ),
 }  # fmt: skip
 _WITHOUT_LAYERS = ("xlm", "flaubert", "squeezebert")
@@ -148,6 +148,8 @@ def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> An
         if not known:
             flag = option.replace("_", "-")
             raise DataError(f"--{flag} {value}: a {config.model_type} has no such dropout. Leave it out")
+        if option == "pooler_dropout" and config.model_type in ("deberta", "deberta-v2"):
+            known.append("cls_dropout")  # before its classifier; without a value it is the layers' own
         for name in known:
             setattr(config, name, value)
     return config
@@ -243,6 +245,9 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str,
         )
     if head == "MultipleChoice" and config.model_type in _READ_THE_LAST:
         config.summary_type = "first"
+    if config.model_type == "big_bird":
+        # Its sparse attention would give way to full attention at the first short mini-batch, for good.
+        config.attention_type = "original_full"
     model_class = _class_of(config, head)
     if tensors is None:
         return model_class._from_config(config, **_precision(torch.float32))
@@ -263,6 +268,17 @@ def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str,
         raise DataError(
             f"{where}: the weights of the head are not those of {config.num_labels} classes, as many as "
             "config.json names. Correct its id2label"
+        )
+    base = f"{model_class.base_model_prefix}."
+    of_encoder = base if any(name.startswith(base) for name in tensors) else ""
+    unknown = [
+        name for name in sorted(info["unexpected_keys"])
+        if name.startswith(of_encoder) and name.endswith((".weight", ".bias")) and "pooler." not in name
+    ]  # fmt: skip
+    if unknown:
+        raise DataError(
+            f"{where}: transformers would leave out {unknown[0]} of the {config.model_type}, and so compute "
+            "another model. Pass another encoder"
         )
     if missing:
         raise DataError(
@@ -503,5 +519,7 @@ def _norm_after(encoder: nn.Module, embedding: nn.Embedding) -> nn.Module | None
         children = list(module.children())
         if any(child is embedding for child in children):
             norms = [one for one in children if isinstance(one, nn.LayerNorm)]
+            if any(isinstance(one, nn.Linear) for one in children):  # RoCBert's, between the two
+                return None
             return next((norm for norm in norms if tuple(norm.normalized_shape) == width), None)
     return None

@@ -17,6 +17,8 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import OmegaConf
 
+from fairseq_adv_compat.configurations import CLEARED
+
 # By fairseq's groups: what changes neither the weights nor which of them are the best. (compile and
 # checkpoint_activations change them as another seed for dropout does.)
 MAY_CHANGE: dict[str, set[str]] = {
@@ -145,7 +147,8 @@ def _own_options(group: str, name: Any) -> dict[str, Any]:
         if hasattr(classes.get(name), "add_args"):
             classes[name].add_args(parser)
         known = dict.fromkeys((action.dest for action in parser._actions), ...)
-    left_out = MAY_CHANGE.get(group, set()) | FACTORS | {"_name"}
+    # The files that a checkpoint may name aren't read again: it has their weights.
+    left_out = {*MAY_CHANGE.get(group, set()), *FACTORS, *CLEARED, "_name"}
     return {key: default for key, default in known.items() if key not in left_out}
 
 

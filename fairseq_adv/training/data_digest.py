@@ -25,7 +25,10 @@ from fairseq_adv.data.workspace import MANIFEST, read_manifest
 _SAMPLES, _SAMPLE = 32, 1 << 20
 _BINARISED = (".idx", ".bin", ".label")
 # What lies beside data and isn't read.
-_NOT_DATA = {".log", ".md", ".py", ".sh", ".yaml", ".yml"}
+_NOT_DATA = {
+    ".log", ".md", ".py", ".sh", ".yaml", ".yml", ".out", ".err", ".pid", ".png", ".pdf", ".svg", ".swp",
+    ".tmp",
+}  # fmt: skip
 
 
 def digests_of(task: FairseqTask, dataset: Any) -> dict[str, Any]:
@@ -101,7 +104,8 @@ def _of_folder(folder: Path, splits: list[str]) -> dict[str, str]:
 def _files(folder: Path, split: str) -> Iterator[Path]:
     """The files that a task may read for a split; more than it does, because each has its own rules."""
     for path in folder.iterdir():
-        if path.is_file() and path.suffix not in _NOT_DATA and _is_of(path, split):
+        is_hidden = path.name.startswith(".") or path.name.endswith("~")  # of an editor
+        if path.is_file() and path.suffix not in _NOT_DATA and not is_hidden and _is_of(path, split):
             yield path
         elif path.is_dir() and is_split(path.name.lower(), split.partition("-")[0]):  # RACE's articles
             yield from path.rglob("*.txt")

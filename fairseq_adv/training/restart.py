@@ -51,13 +51,16 @@ def check_start(saving: Any) -> None:
     """Raises DataError if the checkpoint to start from, by the options ``checkpoint``, does not exist, or if
     there are two.
     """
+    suffix = f"{saving.checkpoint_suffix}.pt"
     option, path = "--restore-file", saving.restore_file
     if path == "checkpoint_last.pt":
-        has_begun = os.path.isfile(os.path.join(saving.save_dir, path))
+        has_begun = os.path.isfile(os.path.join(saving.save_dir, path.replace(".pt", suffix)))
         name = "finetune_from_model" if saving.continue_once is None else "continue_once"
         option, path = f"--{name.replace('_', '-')}", None if has_begun else saving[name]
     elif saving.finetune_from_model:
         raise DataError("--restore-file and --finetune-from-model: a run starts from one. Leave one out")
+    else:
+        path = path.replace(".pt", suffix)
     if path and "://" not in path and not os.path.isfile(path):
         raise DataError(
             f"{option} {path}: no such file. Pass the path of the pre-trained checkpoint, or leave the "

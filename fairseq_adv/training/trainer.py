@@ -295,7 +295,7 @@ class AdversarialTrainer(Trainer):
         refuse_precision(self)
         set_up_gpu(self)
         use_new_options(extra, self, optimizer_overrides)
-        if not reset_lr_scheduler:
+        if not (reset_lr_scheduler or reset_optimizer):
             resume_plateau(self, extra)
         tell_of_head(self, None if extra is None else self._head_told)
         changes, losses = ((extra or {}).get(name) for name in (RECORD, FIRST_UPDATE))

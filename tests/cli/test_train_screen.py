@@ -7,6 +7,7 @@ import os
 import pickle
 import pty
 import re
+import shlex
 import struct
 import subprocess
 import sys
@@ -15,7 +16,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from support import build, start_command, train_args, write_corpus, write_task
+import torch
+from support import build, run_command, start_command, train_args, write_corpus, write_task
 
 from fairseq_adv.cli.train import _save_tokenizer
 from fairseq_adv.cli.train_run import ShownRun
@@ -119,6 +121,15 @@ def test_the_best_score_is_that_of_a_saved_model(data: Path, tmp_path: Path) -> 
     assert [update for update, _ in told] == [str(update) for update in range(1, 3)]
     scores = [float(score) for _, score in told]
     assert scores[-1] < max(scores) and best == f"{scores[-1]:.2f} (best of the saved models)"
+
+
+def test_it_trains_on_when_nobody_reads_it(data: Path, tmp_path: Path) -> None:
+    """As after a lost connection, or in front of head."""
+    line = f'{shlex.join(words(data, tmp_path))} | head -n 1; echo "${{PIPESTATUS[0]}}"'
+    done = run_command("bash", "-c", line)
+    assert done.stdout.splitlines()[-1] == "0", done.stderr[-3000:]
+    assert torch.load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] > 1
+    assert "the screen can't be written any more" in (tmp_path / "train.log").read_text()
 
 
 def test_a_diverged_run_says_so_last(data: Path, tmp_path: Path) -> None:

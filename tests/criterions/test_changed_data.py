@@ -154,6 +154,9 @@ CASES: list[tuple[Callable[[Path], Path], str, Change, list[str]]] = [
     (prepared, "text_classification", more("label/notes.txt"), []),
     (write_questions, "commonsense_qa", more("test.jsonl"), []),  # is not read
     (write_tags, "tagging", lambda data: [os.utime(path, (1, 1)) for path in data.iterdir()], []),
+    (write_tags, "tagging", more("train.out"), []),  # of nohup, or of an editor
+    (write_tags, "tagging", more(".train.conll.swp"), []),
+    (write_tags, "tagging", more("train.conll~"), []),
     (write_tags, "tagging", lambda data: write_encoder(data / "train_out" / "tokenizer"), []),
 ]  # fmt: skip
 

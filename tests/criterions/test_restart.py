@@ -23,10 +23,11 @@ from fairseq_adv.training.changed_options import (
     PATHS,
     SCHEDULE,
     Changes,
+    _own_options,
     _same,
     compare,
 )
-from fairseq_adv.training.restart import check_restart
+from fairseq_adv.training.restart import check_restart, check_start
 
 BATCH = "--batch-size x --update-freq x workers"
 
@@ -231,6 +232,21 @@ def test_another_scheduler_begins_anew(data: Path, tmp_path: Path, before: str, 
     load(run, tmp_path)
     run.trainer.lr_step(1, 0.5)
     assert run.trainer.get_num_updates() == 1 and run.trainer.get_lr() > 0
+
+
+def test_embeddings_from_a_file_are_a_start_like_others() -> None:
+    """Checkpoints don't keep the name, so it would always be another."""
+    assert not {"encoder_embed_path", "decoder_embed_path"} & _own_options("model", "lstm").keys()
+
+
+def test_a_suffix_belongs_to_the_checkpoint_to_start_from(tmp_path: Path) -> None:
+    (tmp_path / "model-part0.pt").touch()
+    saving = FairseqConfig().checkpoint
+    saving.restore_file, saving.checkpoint_suffix = str(tmp_path / "model.pt"), "-part0"
+    check_start(saving)
+    saving.checkpoint_suffix = ""
+    with pytest.raises(DataError, match=r"model.pt: no such file"):
+        check_start(saving)
 
 
 def test_another_criterion_goes_on_if_the_user_agrees(data: Path, saved: Path) -> None:

@@ -19,6 +19,7 @@ from fairseq import checkpoint_utils
 from hf_encoders import KINDS, SELDOM, TEXT, WORDS, hf_args, hf_run, save_encoder
 from methods import OPTIONS
 from odd_strings import SPECIAL, odd_strings
+from safetensors.torch import load_file, save_file
 from support import batch, build, command, run_command, slow
 from torch import nn
 
@@ -615,6 +616,78 @@ def test_a_folder_that_cant_be_used_is_refused(
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
     refused(hf_data, Path(folder), message)
+
+
+@pytest.mark.parametrize(
+    ("name", "weights", "message"),
+    [
+        (
+            "bert.encoder.layer.0.output.dense.weight",
+            torch.ones(16, 24, dtype=torch.int8),
+            "is of int8: the weights",
+        ),
+        (
+            "bert.encoder.layer.0.attention.self.distance_embedding.weight",
+            torch.ones(3, 8),
+            "would leave out",
+        ),
+    ],
+    ids=["quantised", "relative positions"],
+)
+def test_weights_that_make_another_model_are_refused(
+    hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, name: str, weights: Any, message: str
+) -> None:
+    folder = Path(shutil.copytree(encoders["bert"], tmp_path / "bert"))
+    tensors = {**load_file(folder / "model.safetensors"), name: weights}
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    refused(hf_data, folder, message)
+
+
+def test_recomputed_activations_need_a_model_that_has_them(
+    hf_data: dict[str, Path], encoders: dict[str, Path]
+) -> None:
+    refused(hf_data, encoders["albert"], "--checkpoint-activations: .* Albert", "--checkpoint-activations")
+
+
+def test_the_dropout_of_debertas_head(hf_data: dict[str, Path], encoders: dict[str, Path]) -> None:
+    run = hf_run(hf_data, encoders["deberta-v3"], "classes", "freelb", "--pooler-dropout", "0.3")
+    assert run.model.hf.dropout.p == run.model.hf.pooler.dropout.p == 0.3
+
+
+def test_a_big_bird_reads_a_text_alike_whatever_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sparse attention gives way at the first short mini-batch."""
+    from transformers import BigBirdConfig
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    config = BigBirdConfig(vocab_size=20, max_position_embeddings=64, **sizes)
+    assert config.attention_type == "block_sparse"
+    model = transformers_models.build(config, "SequenceClassification", None, "folder")
+    assert model.bert.attention_type == "original_full"
+
+
+def test_a_projection_before_the_layer_norm_is_no_normalised_embedding() -> None:
+    """As RoCBert's: the layer norm then gets what is computed, perhaps in half precision."""
+    parts = {"words": nn.Embedding(9, 4), "map": nn.Linear(4, 4), "norm": nn.LayerNorm(4)}
+    module = nn.ModuleDict(parts)
+    assert transformers_models._norm_after(module, module["words"]) is None
+    del module["map"]
+    assert transformers_models._norm_after(module, module["words"]) is module["norm"]
+
+
+def test_a_tokenizer_without_tokens_around_a_text_is_refused(own: dict[str, Path], tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(own["bert"], tmp_path / "bert"))
+    about = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps({**about, "post_processor": None}))
+    with pytest.raises(DataError, match=r"tokenizer.json: puts no token before a text and another one after"):
+        transformers_models.read(folder)
+
+
+def test_a_vocabulary_of_letters(tmp_path: Path) -> None:
+    """Nucleotides: fewer words than special tokens."""
+    hf_encoders.save_tokenizer(tmp_path, "bert", ["a", "c", "g", "t"])
+    (tmp_path / "config.json").write_text('{"vocab_size": 9}')
+    tokenizer = tokenizer_for_encoder(tmp_path)
+    assert len(set(tokenizer.encode(["a c g t"])[0].tolist())) == 5
 
 
 def test_a_vocabulary_as_large_as_a_layer_is_refused(tmp_path: Path) -> None:

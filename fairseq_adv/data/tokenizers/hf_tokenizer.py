@@ -217,7 +217,7 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
     named = {symbol: _named(folder, engine, symbol) for symbol in ROLES}
     if len(around) == 2:
         named["<s>"], named["</s>"] = around
-    if named["<s>"] is None or named["</s>"] is None or named["<s>"] == named["</s>"]:
+    if len(around) != 2 or named["<s>"] == named["</s>"]:
         raise DataError(
             f"{folder / 'tokenizer.json'}: puts no token before a text and another one after it, as encoders "
             f"do (around an empty text: {around})"

@@ -124,6 +124,8 @@ class MaskedLMCandidates:
         pieces = encoder.tokenizer.dictionary_pieces()
         self._texts = [piece.text for piece in pieces]
         self._begins = torch.tensor([piece.begins_word and piece.text.isalpha() for piece in pieces])
+        if not self._begins.any():
+            raise DataError(f"{path}: its tokens don't tell which ones begin a word. Pass another masked LM")
         self._continues = torch.tensor([not piece.begins_word and piece.text.isalpha() for piece in pieces])
 
     def __call__(self, questions: Sequence[tuple[WordText, int]]) -> list[list[list[str]]]:
