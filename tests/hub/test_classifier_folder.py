@@ -75,6 +75,22 @@ def test_several_labels(tmp_path: Path) -> None:
         assert found.label == "|".join(held)
 
 
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+@pytest.mark.parametrize(("first", "second"), [(9, 50), (50, 9), (40, 41), (41, 40), (0, 60), (19, 18)])
+def test_of_a_pair_the_longer_text_is_cut(kind: str, first: int, second: int, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    save(folder, kind)
+    (model,) = load(folder, device="cpu")._members
+    pair = tuple(" ".join([word] * count) for word, count in zip(("film", "dull"), (first, second)))
+    row = model.predictor.examples([pair]).dataset[0]["net_input.src_tokens"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    expected = tokenizer(*pair, truncation=True, max_length=40)["input_ids"]
+    own = model.predictor.tokenizer
+    table = {number: int(entry) for number, entry in enumerate(own.table[:-1])}
+    names = {tokenizer.cls_token_id: 0, tokenizer.sep_token_id: 2}
+    assert row.tolist() == [names.get(one, table.get(one)) for one in expected]
+
+
 @pytest.mark.parametrize("second", [0, 1])
 def test_the_segments_of_a_pair_are_the_tokenizers(second: int, tmp_path: Path) -> None:
     from tokenizers import Tokenizer, processors

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from fairseq.data import (
     BaseWrapperDataset,
+    ConcatSentencesDataset,
     FairseqDataset,
     NestedDictionaryDataset,
     RightPadDataset,
@@ -22,7 +23,8 @@ from fairseq_adv.data.errors import DataError
 
 HEAD, HEAD_TAIL, WINDOWS = CHOICES = ("head", "head-tail", "windows")
 HEAD_AND_END = "head and end"
-"""Of a Hugging Face folder, whose model has always seen a row's end: without the tokens before it."""
+"""Of a Hugging Face folder, whose model has always seen a text's end: without the tokens before it."""
+_BEGIN, _END = 0, 2  # fairseq's <s> and </s>
 _TOKENS, _LENGTHS = "net_input.src_tokens", "net_input.src_lengths"
 
 
@@ -43,6 +45,44 @@ class HeadTail(BaseWrapperDataset):
     @property
     def sizes(self) -> npt.NDArray[np.int64]:
         return self._sizes
+
+
+class LongestFirst(BaseWrapperDataset):
+    """Pairs of texts in rows of at most ``most`` tokens: the longer text loses its last ones, until both are
+    as long, as in transformers (``truncation=True``)."""
+
+    def __init__(self, dataset: ConcatSentencesDataset, most: int) -> None:
+        super().__init__(dataset)
+        self.most = most
+        self._sizes: npt.NDArray[np.int64] = np.minimum(dataset.sizes, most)
+
+    def __getitem__(self, index: int) -> Tensor:
+        parts: list[Tensor] = [part[index] for part in self.dataset.datasets]
+        # <s> or a separator before the text, </s> after it
+        before = [int(len(part) > 1 and int(part[0]) in (_BEGIN, _END)) for part in parts]
+        texts = [len(part) - extra - 1 for part, extra in zip(parts, before)]
+        kept = _longest_first(texts[0], texts[1], max(self.most - sum(before) - len(parts), 0))
+        return torch.cat(
+            [
+                piece
+                for part, extra, text in zip(parts, before, kept)
+                for piece in (part[: extra + text], part[-1:])
+            ]
+        )
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return self._sizes
+
+
+def _longest_first(first: int, second: int, most: int) -> tuple[int, int]:
+    """How many tokens two texts of these lengths keep, as in tokenizers/src/utils/truncation.rs."""
+    if first + second <= most:
+        return first, second
+    short = min(first, second)
+    if 2 * short >= most:  # both are cut; of an odd number the longer one keeps the last
+        short = most // 2
+    return (short, most - short) if first <= second else (most - short, short)
 
 
 def head_of(most: int) -> int:
@@ -161,7 +201,10 @@ def read_long(dataset: NestedDictionaryDataset, mode: str) -> NestedDictionaryDa
     most = cut.truncation_length
     if mode == WINDOWS:
         return WindowedTexts(dataset.defn, cut.dataset, most, padded.pad_idx)
-    rows = HeadTail(cut.dataset, most, head_of(most) if mode == HEAD_TAIL else most - 1)
+    if mode == HEAD_AND_END and isinstance(cut.dataset, ConcatSentencesDataset):
+        rows: BaseWrapperDataset = LongestFirst(cut.dataset, most)
+    else:
+        rows = HeadTail(cut.dataset, most, head_of(most) if mode == HEAD_TAIL else most - 1)
     return NestedDictionaryDataset(
         {**dataset.defn, _TOKENS: RightPadDataset(rows, padded.pad_idx)}, [rows.sizes]
     )

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from fairseq.data import (
+    ConcatSentencesDataset,
     FairseqDataset,
     IdDataset,
     ListDataset,
@@ -166,9 +167,10 @@ class TextPredictor:
         assert self.tokenizer is not None  # of a model for rows
         starts = (cfg.init_token, cfg.separator_token)
         parts = [encoded(self.tokenizer, column, start) for column, start in zip(zip(*rows), starts)]
-        whole = [torch.from_numpy(np.concatenate(row)) for row in zip(*parts)]
+        sources = [_source(part) for part in parts]
+        whole = sources[0] if len(sources) == 1 else ConcatSentencesDataset(*sources)
         long_texts = getattr(cfg, "long_texts", HEAD)
-        text = long_rows_message(long_texts, limit, np.array([len(row) for row in whole]))
+        text = long_rows_message(long_texts, limit, whole.sizes)
         if text and not self._has_told:
             self._has_told = True
             logger.warning("%s: %s", self.path, text)
@@ -252,9 +254,13 @@ def _read_txt(path: Path, encoding: str) -> list[Texts]:
     return [split_at_tab(line.removesuffix("\r"), f"{path}:{number}") for number, line in lines]
 
 
-def _dataset(tokens: list[torch.Tensor], task: SentencePredictionTask, limit: int) -> NestedDictionaryDataset:
-    lengths = np.array([len(row) for row in tokens], dtype=np.int64)
-    source = TruncateDataset(ListDataset(tokens, lengths), limit)
+def _source(rows: Sequence[Any]) -> ListDataset:
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    return ListDataset([torch.from_numpy(row) for row in rows], lengths)
+
+
+def _dataset(tokens: FairseqDataset, task: SentencePredictionTask, limit: int) -> NestedDictionaryDataset:
+    source = TruncateDataset(tokens, limit)
     padding = task.source_dictionary.pad()
     inputs = {
         "src_tokens": RightPadDataset(source, pad_idx=padding),
