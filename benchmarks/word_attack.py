@@ -189,7 +189,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         attack = (ours if options.side == "ours" else textattack)(options)
     except (DataError, ModuleNotFoundError) as error:
         return failed(str(error))
-    next(n for n in range(1, options.examples + 1) if attack(n)[-1][0] != "skipped")  # loads what is kept
+    # Loads what is kept: a row that the model gets wrong is skipped.
+    next((n for n in range(1, options.examples + 1) if attack(n)[-1][0] != "skipped"), None)
     wall, cpu = [], []
     for _ in range(options.repeats):
         begin, begin_cpu = time.perf_counter(), time.process_time()

@@ -85,7 +85,7 @@ runs=$out/runs-$name-${glue:+glue-}$task-$epochs
 [ "$precision" = auto ] || runs=$runs-$precision
 
 step "1/5 the environment (.venv)" scripts/setup_env.sh --no-test
-bin=$(cd "${VENV:-.venv}/bin" && pwd)
+bin=$(CDPATH='' cd -- "${VENV:-.venv}/bin" && pwd)
 export PATH="$bin:$PATH" PYTHONWARNINGS=ignore
 # If other programs use the same cores, threads that spin while they wait make training several times slower.
 export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
@@ -153,7 +153,7 @@ echo
 [ -n "$glue" ] || echo "as bars: ${table%.txt}.svg"
 echo "checkpoints and logs: $standard, $freelb"
 echo "commands and their output: $log"
-printf -v predict '%q predict %q' "${VENV:-.venv}/bin/fairseq-adv" "$freelb/checkpoint_best.pt"
+printf -v predict '%q predict %q' "$bin/fairseq-adv" "$freelb/checkpoint_best.pt"
 if [ -n "$glue" ]; then
     echo "more: $predict --help"
 else

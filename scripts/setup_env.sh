@@ -59,7 +59,7 @@ fi
 if [ ! -x "$venv/bin/python" ] || [ "$("$venv/bin/python" -c 'import platform; print(platform.python_version())')" != "$version" ]; then
     # --clear, which also repairs an environment, would empty any other folder, such as conda's.
     [ ! -e "$venv" ] || [ -f "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv")" ] ||
-        die "$venv: neither an environment that python -m venv made nor one with Python $version, and not empty: nothing was changed. Pass another VENV"
+        die "$venv is not empty, and neither an environment of venv nor one with Python $version. Nothing was changed. Delete it if it is this project's, or pass another VENV"
     say "creating $venv (Python $version)"
     "$python" -m venv --clear "$venv" ||
         die "'$python -m venv' failed (Debian, Ubuntu: apt install python${version%.*}-venv)"

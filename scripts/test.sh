@@ -31,7 +31,7 @@ if [ -n "$fast" ] && [ $# -eq 0 ]; then  # other files need not even be read
 fi
 if [ -z "$installed" ]; then
     scripts/setup_env.sh
-    bin=$(cd "${VENV:-.venv}/bin" && pwd)
+    bin=$(CDPATH='' cd -- "${VENV:-.venv}/bin" && pwd)
     export PATH="$bin:$PATH"  # tests run fairseq's console commands, also in other folders
 fi
 # The models of the tests are tiny: more threads make them slower.

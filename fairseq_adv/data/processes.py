@@ -37,7 +37,7 @@ def python_module(name: str, *words: str) -> List[str]:
 
 
 def own_cores() -> int:
-    """The cores that this process may use: those of its SLURM task or container, not of the machine."""
+    """The cores that this process is bound to, as by SLURM, taskset or a cpuset; otherwise the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

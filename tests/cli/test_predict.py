@@ -179,6 +179,13 @@ def test_columns_that_are_kept_stand_beside_the_answers(
     assert [row.split("\t")[1] for row in done.stdout.splitlines()] == ["text", "A film", "Twice"]
     done = run(*words, "--keep", "title")
     assert done.returncode == 2 and "a.jsonl:1: no column 'title'. The columns are 'id', 't'" in done.stderr
+    (tmp_path / "c.jsonl").write_text('{"t": "A film", "prediction": 1}\n')
+    monkeypatch.delattr(Trained, "predictions")  # told before the models run
+    done = run(checkpoint(films), "--input", tmp_path / "c.jsonl", "--text", "t", "--keep", "prediction")
+    assert done.returncode == 2 and "--keep prediction: the answers have a column of this name" in done.stderr
+
+
+def test_a_date_is_kept(films: Path, tmp_path: Path, run: CommandMain) -> None:
     pyarrow = pytest.importorskip("pyarrow", reason="reads parquet; pip install pyarrow")
     from pyarrow import parquet
 
@@ -186,10 +193,6 @@ def test_columns_that_are_kept_stand_beside_the_answers(
     parquet.write_table(pyarrow.table({"t": ["A film"], "day": day}), tmp_path / "a.parquet")
     done = run(checkpoint(films), "--input", tmp_path / "a.parquet", "--text", "t", "--keep", "day", "--cpu")
     assert done.stdout.splitlines()[1].split("\t")[1] == "2026-01-02", done.stderr
-    (tmp_path / "c.jsonl").write_text('{"t": "A film", "prediction": 1}\n')
-    monkeypatch.delattr(Trained, "predictions")  # told before the models run
-    done = run(checkpoint(films), "--input", tmp_path / "c.jsonl", "--text", "t", "--keep", "prediction")
-    assert done.returncode == 2 and "--keep prediction: the answers have a column of this name" in done.stderr
 
 
 def test_models_behind_the_label_are_models(tmp_path: Path) -> None:

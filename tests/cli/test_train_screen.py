@@ -124,7 +124,7 @@ def test_the_best_score_is_that_of_a_saved_model(data: Path, tmp_path: Path) -> 
 
 
 def test_it_trains_on_when_nobody_reads_it(data: Path, tmp_path: Path) -> None:
-    """As after a lost connection, or in front of head."""
+    """As in front of head, or under nohup in a terminal that is closed."""
     line = f'{shlex.join(words(data, tmp_path))} | head -n 1; echo "${{PIPESTATUS[0]}}"'
     done = run_command("bash", "-c", line)
     assert done.stdout.splitlines()[-1] == "0", done.stderr[-3000:]

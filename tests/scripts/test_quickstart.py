@@ -23,7 +23,7 @@ from fairseq_adv.evaluation.summaries import Summary
     "name", ["quickstart", "setup_env", "test", "docs", "compat_matrix", "release_check"]
 )
 def test_help_from_any_folder(repo: Path, name: str) -> None:
-    done = run_command("bash", f"../scripts/{name}.sh", "--help", cwd=repo / "docs")
+    done = run_command("bash", f"../scripts/{name}.sh", "--help", cwd=repo / "docs", LC_ALL="C")
     assert (done.returncode, done.stderr) == (0, "") and f"scripts/{name}.sh" in done.stdout
 
 

@@ -53,9 +53,17 @@ def test_no_other_folder_is_emptied(project: Path) -> None:
     mine = project / ".venv" / "conda-meta" / "history"
     mine.parent.mkdir(parents=True)
     mine.touch()
-    done = set_up(project, os.environ["PATH"])
-    assert done.returncode == 2 and "nothing was changed. Pass another VENV" in done.stderr
-    assert mine.exists()
+    python = project / ".venv" / "bin" / "python"
+    for there in (False, True):
+        if there:
+            python.parent.mkdir()
+            python.write_text("#!/bin/sh\necho 3.9.9\n")
+            python.chmod(0o755)
+        done = set_up(project, os.environ["PATH"])
+        assert (
+            done.returncode == 2 and "Nothing was changed. Delete it if it is this project's" in done.stderr
+        )
+        assert mine.exists()
 
 
 @slow
