@@ -203,14 +203,17 @@ def _check_groups(args: Namespace) -> None:
             raise Refused(f"args.{name} is {value!r:.60}; expected a name")
 
 
-def check_converted(state: Any) -> None:
+def check_converted(state: Any, is_resolved: bool = True) -> None:
     """Checks the texts that fairseq would evaluate again, after omegaconf and hydra have converted them.
+
+    Args:
+        is_resolved: if false, texts with ``${`` are left out.
 
     Raises:
         Refused: one is not a literal.
     """
     for where, name, value in _options(_container(state), "cfg"):
-        if name in EVALUATED and isinstance(value, str):
+        if name in EVALUATED and isinstance(value, str) and (is_resolved or "${" not in value):
             _check_literal(where, value)
 
 

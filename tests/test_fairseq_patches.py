@@ -166,10 +166,14 @@ def test_a_stop_at_the_end_of_an_epoch_gives_the_signals_back(monkeypatch: pytes
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(training_loop, "what_is_done", lambda *_: "")
     monkeypatch.setattr(training_loop, "_was_last", lambda *_: False)
-    monkeypatch.setattr(training_loop.signals, "is_asked_to_stop", lambda _: True)
     monkeypatch.setattr(training_loop.signals, "leave", lambda *_: sys.exit(143))
+
+    def original(*_: Any) -> Any:
+        training_loop.signals.Stop.leaves = True  # as validate_and_save does
+        return [0.5], False
+
     with pytest.raises(SystemExit):
-        training_loop.train(lambda *_: ([0.5], False), cfg, None, None, None)
+        training_loop.train(original, cfg, None, None, None)
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -193,8 +197,10 @@ def test_a_folder_that_hydra_names_after_the_time_is_not_gone_on_with(
 def test_an_option_that_no_checkpoint_may_hold_is_refused_before_training(data: Path) -> None:
     """Of a user's own model, by a name under which fairseq evaluates text."""
     cfg = build(train_args(data, None, "freelb")).cfg
+    cfg.model.pretrained = "${of.another}"  # of a sweep's yaml
+    check_run(cfg)
     cfg.model.pretrained = "bert-base"
-    with pytest.raises(DataError, match=r"cfg.model.pretrained is 'bert-base'.* Rename the option"):
+    with pytest.raises(DataError, match=r"cfg.model.pretrained is 'bert-base'.* rename the option"):
         check_run(cfg)
 
 

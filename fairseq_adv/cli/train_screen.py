@@ -258,7 +258,8 @@ class TrainScreen(logging.Handler, Watcher):
             if self._bar is not None:
                 self._bar.write(line, file=file)
             else:
-                sys.stdout.flush()
+                if sys.stdout is not None:
+                    sys.stdout.flush()
                 print(line, file=file, flush=True)
         except OSError as error:
             logger.warning("the screen can't be written any more (%s): the training goes on", error)

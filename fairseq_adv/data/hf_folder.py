@@ -18,6 +18,7 @@ WEIGHT_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
 )  # fmt: skip
 
+_QUANTISED = (".qweight", ".weight_packed")  # of GPTQ, AWQ and compressed-tensors
 _EXACT = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 TOKENIZER_FILES = (
     "vocab.json", "merges.txt", "added_tokens.json", "tokenizer.json", "tokenizer_config.json",
@@ -35,7 +36,7 @@ def read_weights(path: Path) -> dict[str, torch.Tensor]:
             raise DataError(f"{path / name}: tensor {twice[0]!r} is also in another file of the folder")
         tensors.update(part)
     for name, tensor in tensors.items():
-        if name.endswith(".weight") and tensor.dtype not in _EXACT:
+        if name.endswith(_QUANTISED) or (name.endswith(".weight") and tensor.dtype not in _EXACT):
             kind = str(tensor.dtype).removeprefix("torch.")
             raise DataError(
                 f"{path}: {name} is of {kind}: the weights are quantised. Pass the model as it was before"

@@ -256,7 +256,7 @@ def check_unnamed_classes(state: dict[str, Any], task: FairseqTask) -> None:
     """
     if isinstance(task, SentencePredictionTask) and not task.cfg.regression_target:
         file = Path(task.cfg.data) / "label" / "dict.txt"
-        check_class_order(class_names(task.label_dictionary), state.get("extra_state"), file)
+        check_class_order(task.label_dictionary, state.get("extra_state"), file)
 
 
 def _updates(state: dict[str, Any]) -> int:

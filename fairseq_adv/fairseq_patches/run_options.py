@@ -35,9 +35,10 @@ def check_run(cfg: Any) -> None:
         return
     _refuse_controls(cfg)
     try:
-        check_converted({"cfg": cfg})
+        check_converted({"cfg": cfg}, is_resolved=False)
     except Refused as error:
-        raise DataError(f"{error}: no run could resume from its checkpoints. Rename the option") from error
+        fix = "Correct the value, or rename the option if it is your own"
+        raise DataError(f"{error}: no run could resume from its checkpoints. {fix}") from error
     for part, (part_class, config_class) in classes.items():
         options = cfg.get(part)
         if isinstance(options, DictConfig):  # without what is missing, which is for fairseq to tell

@@ -42,6 +42,7 @@ class Stop:
     all_sent: Any = 0
     before: dict[signal.Signals, Any] = {}
     goes_on = False  # with another epoch
+    leaves = False  # at the end of an epoch, when its means are logged
 
 
 @contextmanager
@@ -49,7 +50,7 @@ def noted() -> Iterator[type[Stop]]:
     """In the block, signals that would end the process are noted; afterwards too, if training goes on."""
     if not Stop.before:
         _listen()
-    Stop.goes_on = False
+    Stop.goes_on = Stop.leaves = False
     try:
         yield Stop
     finally:
@@ -113,13 +114,12 @@ def _why_not_resumable(cfg: Any) -> str:
 
 
 def _is_hydras_folder_new_each_time() -> bool:
-    """Whether the run works in a folder with hydra's time in its name, as by default."""
+    """Whether the run works in a folder with hydra's time in its name, as by default; not told of a sweep, or
+    in the workers that fairseq starts."""
     hydra = HydraConfig.instance().cfg
-    if hydra is None:
+    if hydra is None or not OmegaConf.is_missing(hydra.hydra.job, "num"):
         return False
-    own = OmegaConf.to_container(hydra.hydra, resolve=False)
-    is_alone = OmegaConf.is_missing(hydra.hydra.job, "num")
-    return "${now:" in str(own["run" if is_alone else "sweep"]["dir"])
+    return "${now:" in str(OmegaConf.to_container(hydra.hydra, resolve=False)["run"]["dir"])
 
 
 def leave(cfg: Any, trainer: Any) -> None:

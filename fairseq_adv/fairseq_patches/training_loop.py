@@ -116,9 +116,8 @@ def train(original: Original, cfg: Any, trainer: Any, task: Any, epoch_itr: Any)
         end_all(_why_no_update(cfg.optimization.update_freq, epoch_itr), trainer)
     with signals.noted() as noted:
         losses, should_stop = original(cfg, trainer, task, epoch_itr)
-        noted.goes_on = not (should_stop or _was_last(cfg, epoch_itr))
-        if noted.goes_on and signals.is_asked_to_stop(trainer):  # validate_and_save has saved
-            noted.goes_on = False
+        noted.goes_on = not (should_stop or noted.leaves or _was_last(cfg, epoch_itr))
+        if noted.leaves:
             signals.leave(cfg, trainer)
     return losses, should_stop
 
@@ -140,11 +139,13 @@ def validate_and_save(
     is_last = end_of_epoch and (_was_last(cfg, epoch_itr) or trainer.get_lr() <= cfg.optimization.stop_min_lr)
     if not is_done and (is_last or signals.is_asked_to_stop(trainer)):
         if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
+            trainer.unseen_loss = losses[0]  # by the learning rate's schedule, at the end of an epoch
             checkpoint_utils.save_checkpoint(
                 cfg.checkpoint, trainer, epoch_itr, losses[0] if is_last else None
             )
-        if not is_last and not end_of_epoch:  # the means of an epoch are logged first
+        if not is_last and not end_of_epoch:
             signals.leave(cfg, trainer)
+        signals.Stop.leaves = not is_last  # the means of an epoch are logged first
     if end_of_epoch or is_done:
         _remarks[:] = [trainer.remark(metrics.get_meters("train"))]
         logging.getLogger(TRAIN[0]).addFilter(_add_remark)  # again: no effect

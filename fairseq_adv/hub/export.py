@@ -242,6 +242,8 @@ def _named_classes(state: TrainedState, labels: Optional[str]) -> tuple[str, lis
 
 def _renamed(thresholds: Mapping[str, float], state: TrainedState, classes: list[str]) -> dict[str, float]:
     """The thresholds under the names that ``--labels`` gives to the labels."""
+    if not thresholds:
+        return {}
     known = _known_classes(state)[1]
     new = dict(zip(known, classes))
     return {new.get(str(same_class(name, known)), name): share for name, share in thresholds.items()}

@@ -139,7 +139,7 @@ class TextClassificationTask(SentencePredictionTask):
         if not text or get_global_rank() > 0:
             return
         lost = 0
-        if len(lengths) == 2:
+        if len(lengths) == 2 and self.cfg.long_texts == HEAD:
             around = int(self.cfg.separator_token is not None)  # the token before the second text
             lost = int(((lengths[0] + around >= most) & (lengths[1] > around + 1)).sum())  # 1: </s>
         more = f"; {lost} of these have lost all of their second text" if lost else ""

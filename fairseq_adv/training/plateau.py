@@ -20,7 +20,8 @@ def plateau_state(trainer: Trainer) -> dict[str, Any]:
     scheduler = trainer.lr_scheduler
     if not isinstance(scheduler, ReduceLROnPlateauLRSchedule):
         return {}
-    return {PLATEAU: {name: getattr(scheduler.lr_scheduler, name) for name in _COUNTED}}
+    counted = {name: getattr(scheduler.lr_scheduler, name) for name in _COUNTED}
+    return {PLATEAU: {**counted, "loss": trainer.unseen_loss}}
 
 
 def resume_plateau(trainer: Trainer, extra: dict[str, Any] | None) -> None:
@@ -34,7 +35,9 @@ def resume_plateau(trainer: Trainer, extra: dict[str, Any] | None) -> None:
     scheduler = trainer.lr_scheduler
     if not isinstance(scheduler, ReduceLROnPlateauLRSchedule):
         return
-    vars(scheduler.lr_scheduler).update(extra[PLATEAU])
+    kept = dict(extra[PLATEAU])
+    loss = kept.pop("loss", None)
+    vars(scheduler.lr_scheduler).update(kept)
     position = extra["train_iterator"]  # of an epoch's end, it is the begin of the next
     if not position["iterations_in_epoch"]:
-        trainer.lr_step(position["epoch"] - 1, extra.get("val_loss"))
+        trainer.lr_step(position["epoch"] - 1, extra.get("val_loss") if loss is None else loss)

@@ -24,6 +24,7 @@ from fairseq_adv.data.tokenizers import FOLDER
 from fairseq_adv.fairseq_patches.training_loop import PATIENCE, which_limit
 from fairseq_adv.training.changed_options import Options, compare, factors, options_of
 from fairseq_adv.training.data_digest import differences
+from fairseq_adv.training.plateau import PLATEAU
 from fairseq_adv.training.precision_option import PrecisionOption
 
 logger = logging.getLogger(__name__)
@@ -193,7 +194,7 @@ def _forget_scores(state: dict[str, Any], refused: list[str], is_maximized: bool
     changed, history = _options(refused), state.get("optimizer_history")
     is_other, is_rescheduled = bool(changed & _OF_SCORES), "--lr-scheduler" in changed
     if is_other:
-        for name in ("best", PATIENCE):
+        for name in ("best", PATIENCE, PLATEAU):
             state["extra_state"].pop(name, None)
     if history and (is_other or is_rescheduled):
         # Every scheduler reads these, and adds what it lacks. reduce_lr_on_plateau needs a number.

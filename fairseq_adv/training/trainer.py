@@ -265,6 +265,8 @@ class AdversarialTrainer(Trainer):
                 part[key] = {n: w for n, w in weights.items() if not is_inference_copy(n, weights)}
         return state
 
+    unseen_loss: float | None = None  # of the epoch at whose end a signal is about to end the run
+
     def extra_state(self) -> dict[str, Any]:
         """What is added to a checkpoint's ``extra_state`` for the next start."""
         kept = {RECORD: self.changes, FIRST_UPDATE: self.method.first_losses}

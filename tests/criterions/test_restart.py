@@ -207,10 +207,10 @@ def test_scores_that_new_ones_cant_be_compared_with_are_dropped(
     data: Path, saved: Path, more: list[str], kept: bool
 ) -> None:
     state = torch.load(saved / "checkpoint_last.pt")
-    state["extra_state"].update(best=0.1, patience={"best": 0.1, "num_runs": 1})
+    state["extra_state"].update(best=0.1, patience={"best": 0.1, "num_runs": 1}, plateau={})
     run = freelb(data, saved, *more)
     check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
-    assert [name in state["extra_state"] for name in ("best", "patience")] == [kept, kept]
+    assert [name in state["extra_state"] for name in ("best", "patience", "plateau")] == 3 * [kept]
 
 
 @pytest.mark.parametrize(

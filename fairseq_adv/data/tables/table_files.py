@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -191,9 +192,14 @@ def find_separator(path: Path, encoding: str | None, ending: str, columns: Seque
 
 
 def _are_answers(path: Path, encoding: str | None, ending: str) -> bool:
-    """Whether ``fairseq-adv predict`` wrote the file, by :func:`fairseq_adv.data.printable.table_text`."""
-    head = _first_rows(path, encoding, ending, "\t")[:1]
-    return bool(head) and head[0][0] == "index" and "prediction" in head[0]
+    """Whether ``fairseq-adv predict`` wrote the file (:func:`fairseq_adv.data.printable.table_text`): beside
+    the header, the columns after the prediction are probabilities."""
+    plain = _first_rows(path, encoding, ending, "\t")[:1]
+    if not plain or plain[0][0] != "index" or "prediction" not in plain[0]:
+        return False
+    head, *rows = _first_rows(path, encoding, ".csv", "\t")
+    shares = [cell for row in rows for cell in row[head.index("prediction") + 1 :] if cell]
+    return bool(rows) and all(re.fullmatch(r"[01]\.[0-9]{6}", cell) for cell in shares)
 
 
 def _first_rows(path: Path, encoding: str | None, ending: str, separator: str) -> list[list[str]]:

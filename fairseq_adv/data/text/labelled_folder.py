@@ -166,22 +166,25 @@ def labels_of_data(folder: str, extra: Any) -> List[str]:
     file = Path(folder) / "label" / "dict.txt"
     if not folder or not file.is_file():
         return []
-    names = class_names(load_dictionary(file))
-    check_class_order(names, extra, file)
-    return names
+    dictionary = load_dictionary(file)
+    check_class_order(dictionary, extra, file)
+    return class_names(dictionary)
 
 
-def check_class_order(names: Sequence[str], extra: Any, file: Path) -> None:
+def check_class_order(dictionary: Dictionary, extra: Any, file: Path) -> None:
     """Raises DataError if a checkpoint was trained on other classes, or on these in another order.
 
     Args:
-        names: the classes of data that it is about to read.
+        dictionary: the classes of data that it is about to read; gets ``<mask>``, as in fairseq's task.
         extra: the checkpoint's ``extra_state``, which has the digest of its own.
-        file: where ``names`` stand.
+        file: where they stand.
     """
+    dictionary.add_symbol("<mask>")
+    names = class_names(dictionary)
     kept = (extra or {}).get("data")
     before = kept.get("classes") if isinstance(kept, dict) else None
-    if isinstance(before, str) and before not in map(partial(_digest_of_classes, names), (1, 8)):
+    others = map(partial(_digest_of_classes, names), (1, 8))
+    if isinstance(before, str) and before not in {digest_of_entries(dictionary), *others}:
         raise DataError(
             f"{file}: has other classes, or another order of them, than when the checkpoint was trained. "
             "Prepare the folder from the same rows again"

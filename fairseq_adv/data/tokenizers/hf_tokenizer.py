@@ -21,7 +21,6 @@ from fairseq_adv.data.io import decoded, whole
 from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST, HF_VOCABULARY, ROLES, usual_names
 from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, Offsets, Piece, TokenToIds, library_errors
 
-_OTHER_ROLES = {"<s>": "bos_token", "</s>": "eos_token"}  # where ROLES names no token
 _MOST_WORDS = 2_000_000  # twice what the largest encoder has; a dictionary of more takes long to build
 _DROPPED = re.compile("[\x01-\x08\x0e-\x1b\x7f\x8f\x9f]+")  # control characters
 _LONGER = 10_000  # times; ALBERT's tokenizer has 18 characters for one, others a dozen expressions
@@ -214,14 +213,13 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
     engine = load_engine(folder)
     with library_errors(folder / "tokenizer.json"):
         around = engine.encode("").ids
-    named = {symbol: _named(folder, engine, symbol) for symbol in ROLES}
-    if len(around) == 2:
-        named["<s>"], named["</s>"] = around
-    if len(around) != 2 or named["<s>"] == named["</s>"]:
+    if len(around) != 2 or around[0] == around[1]:
         raise DataError(
             f"{folder / 'tokenizer.json'}: puts no token before a text and another one after it, as encoders "
             f"do (around an empty text: {around})"
         )
+    named = {symbol: _named(folder, engine, symbol) for symbol in ROLES}
+    named["<s>"], named["</s>"] = around
     if named["<pad>"] is None:
         raise DataError(
             f"{folder}: neither tokenizer_config.json nor config.json names a padding token. Add "
@@ -231,17 +229,16 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
 
 
 def _named(folder: Path, engine: Any, symbol: str) -> Optional[int]:
-    keys = (ROLES[symbol], _OTHER_ROLES.get(symbol, ""))
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         named = json_object(folder / file) if (folder / file).is_file() else {}
-        for token in map(named.get, keys):
-            token = token.get("content") if isinstance(token, dict) else token
-            if not isinstance(token, str):
-                continue
-            with suppress(UnicodeEncodeError):  # half a surrogate pair is no token
-                number = engine.token_to_id(token)
-                if number is not None:
-                    return int(number)
+        token = named.get(ROLES[symbol])
+        token = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(token, str):
+            continue
+        with suppress(UnicodeEncodeError):  # half a surrogate pair is no token
+            number = engine.token_to_id(token)
+            if number is not None:
+                return int(number)
     if symbol == "<pad>" and (folder / "config.json").is_file():
         number = json_object(folder / "config.json").get("pad_token_id")
         return number if type(number) is int else None

@@ -33,8 +33,11 @@ def test_answers_are_read_as_they_were(tmp_path: Path) -> None:
     """predict's own tsv has quoted cells, and an apostrophe before what a spreadsheet takes for a formula."""
     texts = ['5" screen, "nice"', "-3 stars", "two\nlines", "plain"]
     path = tmp_path / "predictions.tsv"
-    path.write_text(table_text([["index", "text", "prediction"], *([0, text, "a"] for text in texts)], "\t"))
+    rows = [["index", "text", "prediction", "a"], *([0, text, "a", "0.250000"] for text in texts)]
+    path.write_text(table_text(rows, "\t"))
     assert [row["text"] for _, row in read_table(path)] == texts
+    path.write_text('index\tprediction\ttext\n1\tyes\t"open\n')  # of somebody else
+    assert [row["text"] for _, row in read_table(path)] == ['"open']
 
 
 def test_texts_with_commas_are_no_cells(tmp_path: Path) -> None:
