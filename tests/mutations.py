@@ -166,7 +166,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/cli/test_train.py::test_the_score_of_a_task_of_ones_own_is_maximised",
      "the checkpoint with the lowest score of a task is the best"),
     ("fairseq_adv/training/restart.py",
-     "group.update({**trainer.optimizer.optimizer_config, **(overrides or {})})", "pass",
+     "group.update({**given, **(overrides or {})})", "pass",
      "tests/criterions/test_restart.py::test_agreed_changes_take_effect_and_are_recorded",
      "a restart keeps the learning rate and betas that the user has changed"),
     ("fairseq_adv/training/precision_option.py", "torch.cuda.get_device_capability()[0] < AMPERE or", "",

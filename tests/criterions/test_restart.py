@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.configs import CheckpointConfig, FairseqConfig
 from omegaconf import OmegaConf
 from support import ADVERSARIAL, batch, build, train_args, write_task
 
@@ -241,7 +241,7 @@ def test_embeddings_from_a_file_are_a_start_like_others() -> None:
 
 def test_a_suffix_belongs_to_the_checkpoint_to_start_from(tmp_path: Path) -> None:
     (tmp_path / "model-part0.pt").touch()
-    saving = FairseqConfig().checkpoint
+    saving = CheckpointConfig()
     saving.restore_file, saving.checkpoint_suffix = str(tmp_path / "model.pt"), "-part0"
     check_start(saving)
     saving.checkpoint_suffix = ""
