@@ -249,7 +249,7 @@ class TrainScreen(logging.Handler, Watcher):
         return f"about {shown_time(each * max(self._total - updates, 0))} left"
 
     def _show(self, line: str, file: Any = None) -> None:
-        """Prints a line. Where nobody can read it any more, as after a lost connection, training goes on."""
+        """Prints a line. Training goes on where nobody reads it any more, as in front of ``head``."""
         self._last = time.monotonic()
         file = file or sys.stdout
         if file is None:  # the shell closed it

@@ -34,7 +34,7 @@ class Objective(ABC):
 
     Attributes:
         has_graphs: whether ``--cuda-graphs`` captures its passes; not inherited.
-        no_bf16: why ``--precision auto`` trains in fp32; "": it doesn't.
+        no_bf16: why ``--precision auto`` trains it in fp32; "" if it may be bf16.
         class_loss: the loss with ``--class-weights`` or ``--label-smoothing``, which the method sets;
             ``None``: there is neither.
     """

@@ -1,6 +1,6 @@
 """``--lr-scheduler reduce_lr_on_plateau`` after a restart.
 
-fairseq 0.12.2 keeps neither how many epochs were no better, and it writes the checkpoint of an epoch's end
+fairseq 0.12.2 doesn't keep how many epochs were no better, and it writes the checkpoint of an epoch's end
 before this scheduler sees that epoch's loss.
 """
 
@@ -35,9 +35,9 @@ def resume_plateau(trainer: Trainer, extra: dict[str, Any] | None) -> None:
     scheduler = trainer.lr_scheduler
     if not isinstance(scheduler, ReduceLROnPlateauLRSchedule):
         return
-    kept = dict(extra[PLATEAU])
-    loss = kept.pop("loss", None)
-    vars(scheduler.lr_scheduler).update(kept)
-    position = extra["train_iterator"]  # of an epoch's end, it is the begin of the next
+    kept, loss = extra[PLATEAU], extra.get("val_loss")
+    for name in _COUNTED:
+        setattr(scheduler.lr_scheduler, name, int(kept[name]))
+    position = extra["train_iterator"]  # of an epoch's end, it is the beginning of the next
     if not position["iterations_in_epoch"]:
-        trainer.lr_step(position["epoch"] - 1, extra.get("val_loss") if loss is None else loss)
+        trainer.lr_step(position["epoch"] - 1, kept["loss"] if loss is None else loss)

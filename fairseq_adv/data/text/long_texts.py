@@ -28,13 +28,25 @@ _BEGIN, _END = 0, 2  # fairseq's <s> and </s>
 _TOKENS, _LENGTHS = "net_input.src_tokens", "net_input.src_lengths"
 
 
-class HeadTail(BaseWrapperDataset):
-    """Rows of at most ``most`` tokens: of longer ones the ``first`` are kept, and as many of the last."""
+class _Cut(BaseWrapperDataset):
+    """Rows of which at most ``most`` tokens are left."""
+
+    def __init__(self, dataset: FairseqDataset, most: int) -> None:
+        super().__init__(dataset)
+        self.most = most
+        self._sizes: npt.NDArray[np.int64] = np.minimum(dataset.sizes, most)
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        return self._sizes
+
+
+class HeadTail(_Cut):
+    """Of longer rows the ``first`` tokens are kept, and as many of the last as fit."""
 
     def __init__(self, dataset: FairseqDataset, most: int, first: int) -> None:
-        super().__init__(dataset)
-        self.most, self.first = most, first
-        self._sizes: npt.NDArray[np.int64] = np.minimum(dataset.sizes, most)
+        super().__init__(dataset, most)
+        self.first = first
 
     def __getitem__(self, index: int) -> Tensor:
         row: Tensor = self.dataset[index]
@@ -42,19 +54,10 @@ class HeadTail(BaseWrapperDataset):
             return row
         return torch.cat([row[: self.first], row[self.first - self.most :]])
 
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        return self._sizes
 
-
-class LongestFirst(BaseWrapperDataset):
-    """Pairs of texts in rows of at most ``most`` tokens: the longer text loses its last ones, until both are
-    as long, as in transformers (``truncation=True``)."""
-
-    def __init__(self, dataset: ConcatSentencesDataset, most: int) -> None:
-        super().__init__(dataset)
-        self.most = most
-        self._sizes: npt.NDArray[np.int64] = np.minimum(dataset.sizes, most)
+class LongestFirst(_Cut):
+    """Of pairs the longer text loses its last tokens, until both are as long, as in transformers
+    (``truncation=True``); the rows are a ``ConcatSentencesDataset`` of two."""
 
     def __getitem__(self, index: int) -> Tensor:
         parts: list[Tensor] = [part[index] for part in self.dataset.datasets]
@@ -62,17 +65,8 @@ class LongestFirst(BaseWrapperDataset):
         before = [int(len(part) > 1 and int(part[0]) in (_BEGIN, _END)) for part in parts]
         texts = [len(part) - extra - 1 for part, extra in zip(parts, before)]
         kept = _longest_first(texts[0], texts[1], max(self.most - sum(before) - len(parts), 0))
-        return torch.cat(
-            [
-                piece
-                for part, extra, text in zip(parts, before, kept)
-                for piece in (part[: extra + text], part[-1:])
-            ]
-        )
-
-    @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        return self._sizes
+        cut = [torch.cat([part[: n + text], part[-1:]]) for part, n, text in zip(parts, before, kept)]
+        return torch.cat(cut)
 
 
 def _longest_first(first: int, second: int, most: int) -> tuple[int, int]:
@@ -202,7 +196,7 @@ def read_long(dataset: NestedDictionaryDataset, mode: str) -> NestedDictionaryDa
     if mode == WINDOWS:
         return WindowedTexts(dataset.defn, cut.dataset, most, padded.pad_idx)
     if mode == HEAD_AND_END and isinstance(cut.dataset, ConcatSentencesDataset):
-        rows: BaseWrapperDataset = LongestFirst(cut.dataset, most)
+        rows: _Cut = LongestFirst(cut.dataset, most)
     else:
         rows = HeadTail(cut.dataset, most, head_of(most) if mode == HEAD_TAIL else most - 1)
     return NestedDictionaryDataset(
