@@ -183,7 +183,7 @@ setup(
     python_requires=">=3.10",
     install_requires=[
         "fairseq==0.12.2",
-        "filelock",
+        "filelock>=4",
         "torch>=2.6",
         "numpy",
         "safetensors",

@@ -142,7 +142,7 @@ compare() {
         fairseq-adv compare "$standard" "$freelb" --epsilon 0.01 0.02 --relative --batches 4 >"$table"
         return
     fi
-    [ ! -s "$table" ] || return 0
+    ! [ "$table" -nt "$standard/done" ] || ! [ "$table" -nt "$freelb/done" ] || return 0
     examples/quickstart/table.py "$standard" "$freelb" --picture "${table%.txt}.svg" >"$table.new" && mv "$table.new" "$table"
 }
 step "5/5 both on unseen sentences, as they are and with moved embeddings" compare

@@ -1,7 +1,8 @@
 """Tokenises raw text into shards for fairseq's masked_lm task, in one pass, with any number of processes.
 
 The input is plain text in UTF-8, .gz or .zst. The last line of the output is the data argument for
-fairseq-train. After an interruption, the same command makes the shards that are missing.
+fairseq-train. After an interruption, the same command makes the shards that are missing. Of the input, only
+names, sizes, and the first and last 64 KiB of each file are compared: pass --overwrite after other changes.
 
 Examples:
   fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --valid valid.txt \\

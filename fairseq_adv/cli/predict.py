@@ -226,7 +226,11 @@ def _is_model(word: str) -> bool:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Raises DataError if there is no such task, or options don't go together."""
+    """Raises DataError if there is no such task, options don't go together, or OUT can't be written."""
+    if args.out is not None:
+        from fairseq_adv.data.io import check_output_folder
+
+        check_output_folder(args.out)
     if not (args.checkpoints or args.scores):
         behind = [*takewhile(_is_model, reversed(args.label or []))]
         args.checkpoints = [*map(Path, words_after_labels(args, len(behind)))]

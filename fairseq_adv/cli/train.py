@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -150,6 +149,7 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     from fairseq_adv.data.tokenizers import FOLDER
     from fairseq_adv.data.tokenizers.saved_tokenizer import (
         files_of_saved_tokenizer,
+        remove_saved_tokenizer,
         save_tokenizer,
         tokenizer_for_encoder,
     )
@@ -164,11 +164,11 @@ def _save_tokenizer(data: Path, options: TrainOptions) -> None:
     files = files_of_saved_tokenizer(source)
     encoder = options.value("--tokenizer-dir")
     if not files and not encoder:
-        shutil.rmtree(target, ignore_errors=True)  # of other data
+        remove_saved_tokenizer(target)  # of other data
         return
     with atomic_folder(target) as beside:
         for path in files:
             copy_own(path, beside / path.name)
         if not files:
             save_tokenizer(beside, tokenizer_for_encoder(Path(encoder)))
-        shutil.rmtree(target, ignore_errors=True)  # from an earlier run
+        remove_saved_tokenizer(target)  # from an earlier run

@@ -42,7 +42,7 @@ def atomic_open(path: Path) -> Iterator[BinaryIO]:
     It is written next to ``path``, never through a link that lies there, and flushed to the disk before it is
     renamed.
     """
-    beside = path.with_name(path.name + ".tmp")
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with full_disk_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -75,6 +75,8 @@ def atomic_folder(out: Path, replaces: bool = False) -> Iterator[Path]:
         replaces: whatever is at ``out``. Otherwise there must be nothing, or an empty folder.
     """
     target, scratch = Path(os.path.realpath(out)), _scratch(out)
+    if os.path.ismount(target):
+        raise DataError(f"{out}: a mount point, which can't be replaced. Pass a folder in it.")
     with full_disk_named(Path(os.path.abspath(out))):
         target.parent.mkdir(parents=True, exist_ok=True)
         with locked(target):
@@ -117,7 +119,7 @@ def locked(path: Path) -> Iterator[None]:
 
     On a network file system without locks, no process is kept out; files are still written atomically.
     """
-    lock = FileLock(f"{path}{LOCK}")
+    lock = FileLock(f"{path}{LOCK}", fallback_to_soft=False)  # that of a killed process would stay
     try:
         lock.acquire(timeout=0)
         while not os.path.exists(lock.lock_file):  # its owner removed it after we opened it
@@ -136,6 +138,17 @@ def locked(path: Path) -> Iterator[None]:
         # Before the release: afterwards the file may belong to another process.
         Path(lock.lock_file).unlink(missing_ok=True)
         lock.release()
+
+
+def check_output_folder(out: Path) -> None:
+    """Raises DataError if a folder can't be made, or nothing can be written in it: before hours of work."""
+    place = Path(os.path.abspath(out))
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        raise DataError(f"{place}: not a folder, so nothing can be written in it. Pass another output.")
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise DataError(f"{place}: no permission to write in this folder. Pass another output.")
 
 
 def flush(path: Path) -> None:

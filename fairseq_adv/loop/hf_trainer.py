@@ -25,7 +25,8 @@ def attach(trainer: Any, method: type[LoopMethod], **options: Any) -> None:
     Trainer's logs, as the mean over the mini-batches since the last one.
 
     Args:
-        trainer: of transformers; its ``training_step`` and ``log`` are replaced.
+        trainer: of transformers; its ``training_step`` and ``log`` are replaced; with SMART also ``train``
+            and ``save_model``.
         method: such as :class:`fairseq_adv.loop.FreeLB`.
         options: those of the method.
 
@@ -55,7 +56,8 @@ class _Attached:
             from transformers import TrainerCallback
 
             self.their_train, trainer.train = trainer.train, self.train
-            events = {"on_optimizer_step": self.update_average, "on_save": self.save_average}
+            self.their_save, trainer.save_model = trainer.save_model, self.save_model
+            events = {"on_optimizer_step": self.update_average}
             trainer.add_callback(type("WeightsAverage", (TrainerCallback,), events)())
 
     def training_step(
@@ -130,7 +132,7 @@ class _Attached:
         self.resumed, self.trial, self.method = resume_from_checkpoint, trial, None
         return self.their_train(resume_from_checkpoint, trial, *rest, **options)
 
-    def path(self, folder: Any = None) -> Path:
+    def path(self, folder: Any) -> Path:
         """Where a checkpoint keeps the average of the weights."""
         if not isinstance(folder, (str, Path)):
             runs = self.trainer._get_output_dir(self.trial)
@@ -141,9 +143,16 @@ class _Attached:
         if isinstance(self.method, SMART) and not self.trainer.accelerator.optimizer_step_was_skipped:
             self.method.update_average()
 
-    def save_average(self, *event: Any, **parts: Any) -> None:
-        if isinstance(self.method, SMART) and self.trainer.args.should_save:
-            torch.save(self.method.state_dict(), self.path())
+    def save_model(self, output_dir: Any = None, _internal_call: bool = False) -> None:
+        """``Trainer.save_model``; in a checkpoint, the average too, before an older checkpoint is deleted."""
+        self.their_save(output_dir, _internal_call=_internal_call)
+        is_checkpoint = _internal_call and output_dir is not None
+        if isinstance(self.method, SMART) and is_checkpoint and self.trainer.args.should_save:
+            path = self.path(output_dir)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beside = path.with_name(f"{path.name}.tmp")
+            torch.save(self.method.state_dict(), beside)
+            beside.replace(path)
 
 
 @contextmanager

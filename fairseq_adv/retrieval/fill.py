@@ -16,7 +16,7 @@ from fairseq_adv.data.checked_json import COUNT, json_lines, json_object_or_none
 from fairseq_adv.data.choices.question_layouts import read_regents
 from fairseq_adv.data.choices.questions import Question, question_of, row_of
 from fairseq_adv.data.errors import DataError, full_disk_named
-from fairseq_adv.data.io import atomic_write, sha256_of
+from fairseq_adv.data.io import atomic_write, check_output_folder, sha256_of
 from fairseq_adv.data.workspace import differences
 from fairseq_adv.retrieval.documents import Options, retrieve
 from fairseq_adv.retrieval.tantivy_index import TantivyIndex
@@ -68,6 +68,7 @@ def fill(
     def work(task: tuple[dict[str, Any], Question]) -> _Filled:
         return _filled(engine, *task, options)
 
+    check_output_folder(out.parent)
     with full_disk_named(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         filled = list(

@@ -176,13 +176,16 @@ class WSCTask(TokenizerTask):
             raise DataError(
                 f"{example.where}: neither a query nor candidates. Run fairseq-adv prepare wsc on the file."
             )
-        rows = [self._row(example, phrase, column) for column, phrase in phrases]
-        longest = max(len(row.tokens) for row in rows)
-        if longest > self.cfg.max_positions:
-            raise DataError(
-                f"{example.where}: {longest} tokens, more than --max-positions {self.cfg.max_positions}. "
-                "Shorten it, remove the line, or raise --max-positions up to the model's limit."
-            )
+        rows = []
+        for column, phrase in phrases:
+            row = self._row(example, phrase, column)
+            if len(row.tokens) > self.cfg.max_positions:  # at once: there may be thousands of candidates
+                raise DataError(
+                    f"{example.where}: {len(row.tokens)} tokens, more than --max-positions "
+                    f"{self.cfg.max_positions}. Shorten it, remove the line, or raise --max-positions up to "
+                    "the model's limit."
+                )
+            rows.append(row)
         return rows
 
     def _row(self, example: PronounExample, phrase: str, column: int) -> MaskedRow:
@@ -235,7 +238,9 @@ def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optiona
 
 def _superglue_lines(ids: Sequence[str], answers: Sequence[str]) -> str:
     """SuperGLUE's form: a JSON object per line, with the label "True" or "False"."""
-    if odd := next((name for name in ids if not (name.isascii() and name.isdigit())), None):
+    if odd := next(
+        (name for name in ids if not (name.isascii() and name.isdecimal() and len(name) < 19)), None
+    ):
         raise DataError(f"row {odd}: its idx is not a number. SuperGLUE's own files number their lines.")
     rows = (json.dumps({"idx": int(name), "label": answer}) for name, answer in zip(ids, answers))
     return "".join(f"{row}\n" for row in rows)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from fairseq import utils
@@ -21,6 +21,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tokenizers import FOLDER
+from fairseq_adv.data.tokenizers.saved_tokenizer import remove_saved_tokenizer
 from fairseq_adv.fairseq_patches.training_loop import PATIENCE, which_limit
 from fairseq_adv.training.changed_options import Options, compare, factors, options_of
 from fairseq_adv.training.data_digest import differences
@@ -167,7 +168,7 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
     trainer.optimizer.set_lr(trainer.optimizer.get_lr())  # of each group its own
     if trainer.is_data_parallel_master and not saving.no_save and _options(now) & _OF_TOKENIZER:
         # fairseq-adv train then puts the new one there; without it, predict reads that of the data.
-        shutil.rmtree(os.path.join(saving.save_dir, FOLDER), ignore_errors=True)
+        remove_saved_tokenizer(Path(saving.save_dir, FOLDER))
 
 
 def _options(refused: list[str]) -> set[str]:

@@ -54,7 +54,7 @@ from fairseq_adv.cli.train_folders import detect_task, task_of
 from fairseq_adv.cli.train_run import launch, logged_to
 from fairseq_adv.cli.train_text import next_command
 from fairseq_adv.data import processes
-from fairseq_adv.data.errors import FullDisk
+from fairseq_adv.data.errors import DataError, FullDisk
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
@@ -501,6 +501,22 @@ def test_a_run_and_what_it_leaves(data: Path, encoder: Path, tmp_path: Path) -> 
     assert "(--adv-steps: 3 -> 2)" in other.stderr and "Traceback" not in other.stderr + other.stdout
     assert (save / "checkpoint_last.pt").read_bytes() == before
     assert (save / "tokenizer" / "tokenizer.json").read_text() == "[PAD]\n"
+
+
+@pytest.mark.parametrize("has_one", [False, True], ids=["data without a tokenizer", "data with one"])
+def test_a_folder_called_tokenizer_that_is_not_a_copy_stays(tmp_path: Path, has_one: bool) -> None:
+    """As with --save-dir . in a project that has one."""
+    mine = tmp_path / "save" / "tokenizer"
+    for folder in (mine, *([tmp_path / "tokenizer"] if has_one else [])):
+        folder.mkdir(parents=True)
+        (folder / "tokenizer.json").write_text("{}\n")
+    (mine / "__init__.py").write_text("")
+    with pytest.raises(DataError, match=r"tokenizer/__init__.py: a training keeps .* another --save-dir"):
+        _save_tokenizer(tmp_path, TrainOptions(["--save-dir", str(tmp_path / "save")]))
+    assert sorted(os.listdir(mine)) == ["__init__.py", "tokenizer.json"]
+    (mine / "__init__.py").unlink()
+    _save_tokenizer(tmp_path, TrainOptions(["--save-dir", str(tmp_path / "save")]))
+    assert mine.exists() == has_one
 
 
 def test_a_run_that_is_refused_leaves_the_tokenizer_of_the_one_at_work(

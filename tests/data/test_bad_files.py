@@ -67,6 +67,7 @@ LINES: dict[str, tuple[Callable[[Path], object], Mapping[str, Any], Any, Changed
     ]),
     "numbers": (texts(PAIR), SCORED, dict, [
         *(({"score": score}, "is not a number") for score in ("nan", "3,5", "1_0", True)),
+        ({"score": "1" * 200_000 + "x"}, "is not a number"),
         *(({"score": score}, "is outside float32") for score in ("1e39", "1e999", 10**400, "3.4028236e38")),
         ({"score": ""}, "no label in column 'score'"), ({"b": ...}, "no column 'b'"),
     ]),
@@ -78,6 +79,7 @@ LINES: dict[str, tuple[Callable[[Path], object], Mapping[str, Any], Any, Changed
         ({"choices": ["w4", None], "id": "x"}, "choice B must be a JSON string"),
         *(({"answer": answer, "id": "x"}, f"the answer {answer!r} must be a number from 0 to 1")
           for answer in (2, "A", True, -2)),
+        ({"answer": "9" * 5000, "id": "x"}, "must be a number from 0 to 1"),
         ({"context": "", "question": "", "id": "x"}, "neither question nor context"),
         ({}, "the id good is also at"),
     ]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -11,7 +13,7 @@ import pytest
 
 from fairseq_adv.data.checked_json import json_lines, json_object, json_object_or_none
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import atomic_folder, atomic_open, atomic_write, locked
+from fairseq_adv.data.io import atomic_folder, atomic_open, atomic_write, check_output_folder, locked
 
 pytestmark = pytest.mark.fast
 
@@ -133,11 +135,61 @@ def test_a_lock_is_held_until_its_file_is_gone(tmp_path: Path, monkeypatch: pyte
     assert not list(tmp_path.iterdir())
 
 
+def test_a_lock_of_a_killed_process_keeps_nobody_out_where_there_are_no_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lustre mounted without ``flock``."""
+
+    def flock(file: int, operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    (tmp_path / "out.lock").write_text("1\nanother-host\n")
+    for _ in range(2):
+        with locked(tmp_path / "out"):
+            pass
+
+
+def test_two_writers_of_a_file_do_not_share_the_one_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with atomic_open(tmp_path / "a.tsv") as file:
+        file.write(b"first\n" * 9)
+        with monkeypatch.context() as other:
+            other.setattr(os, "getpid", lambda: 1)
+            atomic_write(tmp_path / "a.tsv", "second")
+        file.write(b"first\n")
+    assert (tmp_path / "a.tsv").read_bytes() == b"first\n" * 10
+    assert os.listdir(tmp_path) == ["a.tsv"]
+
+
+def test_an_output_that_can_not_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.tsv").write_text("")
+    (tmp_path / "gone").symlink_to("nowhere")
+    for out in ("", "new/folder"):
+        check_output_folder(tmp_path / out)
+    for out in ("a.tsv", "a.tsv/folder", "gone"):
+        with pytest.raises(DataError, match=rf"{out.split('/')[0]}: not a folder"):
+            check_output_folder(tmp_path / out)
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)
+    with pytest.raises(DataError, match=rf"^{tmp_path}: no permission"):
+        check_output_folder(tmp_path / "new" / "folder")
+
+
+def test_a_mount_point_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(tmp_path / "out"))
+    told = pytest.raises(DataError, match=r"out: a mount point, .* Pass a folder in it")
+    with told, atomic_folder(tmp_path / "out", replaces=True):
+        pytest.fail("has begun")
+
+
 def test_it_is_not_written_through_a_link(tmp_path: Path) -> None:
     """Somebody's folder may have one where the file is written before it is renamed."""
     (tmp_path / "mine").write_text("mine")
-    (tmp_path / "new.json.tmp").symlink_to("mine")
-    with pytest.raises(OSError, match=r"new.json.tmp"):
+    (tmp_path / f"new.json.{os.getpid()}.tmp").symlink_to("mine")
+    with pytest.raises(OSError, match=r"new.json.\d+.tmp"):
         atomic_write(tmp_path / "new.json", "theirs")
     assert (tmp_path / "mine").read_text() == "mine"
 

@@ -269,6 +269,29 @@ def test_one_trainer_trains_and_resumes(tmp_path: Path, monkeypatch: pytest.Monk
         one.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
 
 
+def test_the_older_checkpoint_stays_until_the_newer_has_its_average(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when the disk is full: what is kept can be resumed."""
+    one = trainer_of(tmp_path, "smart", dropout=0.1, save_strategy="steps", save_steps=2, save_total_limit=1)
+    save = torch.save
+
+    def full(content: Any, path: Any, *args: Any, **options: Any) -> None:
+        save(content, path, *args, **options)
+        if "average" in str(path) and "checkpoint-4" in str(path):
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(OSError, match="No space"):
+        one.train()
+    monkeypatch.undo()
+    assert not (tmp_path / "checkpoint-4" / "average.pt").exists()
+    one.train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    whole = trainer_of(tmp_path / "whole", "smart", dropout=0.1)
+    whole.train()
+    assert torch.equal(weights(one), weights(whole))
+
+
 def _logits_of(output: Any, inputs: dict[str, Any], kind: str = "Model", problem: str | None = None) -> Any:
     model = type(kind, (), {"config": SimpleNamespace(problem_type=problem)})()
     trainer = SimpleNamespace(

@@ -126,6 +126,16 @@ def test_a_column_with_a_separator_makes_the_same_data(
         assert (tmp_path / "a" / "label" / name).read_bytes() == (
             tmp_path / "b" / "label" / name
         ).read_bytes()
+    for value, labelled in (
+        ("", False),
+        ("-", True),
+    ):  # of one text: no label holds; of all: nobody has looked
+        test = tmp_path / "test.csv"
+        test.write_text(f"comment,labels\nw1,{value}\nw2,\n")
+        done = prepare(
+            cells, tmp_path / f"c{value}", *more, "labels", "--label-separator", ";", "--test", test
+        )
+        assert ("note: without labels: test\n" in done.stdout) != labelled
 
 
 def test_lists_of_a_jsonl_are_labels(

@@ -132,6 +132,15 @@ def test_what_is_refused_before_training(
     assert message in str(error.value)
 
 
+def test_a_long_text_is_told_at_its_first_candidate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, calls = WSCTask._row, []
+    monkeypatch.setattr(WSCTask, "_row", lambda *args: calls.append(args) or row(*args))
+    long = {**LINE, "text": LINE["text"] + " w1" * 30, "candidates": ["w1"] * 9}
+    with pytest.raises(DataError, match=r"train.jsonl:1: \d+ tokens, more than --max-positions"):
+        build(train_args(folder_with(tmp_path, long), None, "standard", task="wsc"))
+    assert len(calls) == 1
+
+
 def test_the_real_files(shared_data: Path, tmp_path: Path) -> None:
     """Every phrase of the real sentences is found again in its row (WordPiece of a vocabulary without the
     words).

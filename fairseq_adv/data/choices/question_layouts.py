@@ -92,7 +92,7 @@ def read_race(folder: Path) -> list[Question]:
     """
 
     def order(path: Path) -> tuple[str, int, str]:
-        return path.parent.name, int(path.stem) if path.stem.isdigit() else 0, path.name
+        return path.parent.name, int(path.stem) if path.stem.isdecimal() else 0, path.name
 
     files = sorted(folder.rglob("*.txt"), key=order)
     if not files:
@@ -257,6 +257,6 @@ def _position(answer: Any, choices: int, where: str) -> Optional[int]:
     if answer is None or answer in ("", -1, "-1"):
         return None
     text = "" if isinstance(answer, bool) else str(answer)
-    if not text.isdecimal() or int(text) >= choices:
+    if not text.isdecimal() or len(text) > 9 or int(text) >= choices:
         raise DataError(f"{where}: the answer {answer!r:.40} must be a number from 0 to {choices - 1}")
     return int(text)

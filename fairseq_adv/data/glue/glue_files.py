@@ -17,7 +17,7 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import lines_of
 from fairseq_adv.data.tables.labelled_rows import LabelledRows
 
-_NUMBER = re.compile(r"\+?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_NUMBER = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True)

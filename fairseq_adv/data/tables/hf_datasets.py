@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import SPLITS, is_split, split_named
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column
@@ -33,9 +34,8 @@ def load_splits(
         config: the configuration of the data set.
 
     Raises:
-        DataError: the library is not installed, it can't load the data set, its README.md names files outside
-            its folder, a column is neither of texts, of numbers nor of classes, or there is no training
-            split.
+        DataError: the library is not installed, it can't load the data set, this names files outside its
+            folder, a column is neither of texts, of numbers nor of classes, or there is no training split.
     """
     try:
         import datasets
@@ -45,6 +45,7 @@ def load_splits(
         ) from error
     try:
         if any((Path(name) / file).is_file() for file in _SAVED):
+            _check_saved(Path(name))
             loaded = datasets.load_from_disk(name)
         else:
             with mock.patch.object(datasets.data_files, "resolve_pattern", _resolved_inside(name, datasets)):
@@ -75,9 +76,12 @@ def load_splits(
 def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
     """The library's function that finds a data set's files, but only inside its folder, or on the hub.
 
-    A README.md, with ``data_files`` and ``data_dir``, may ask for any file of this machine, and any address.
+    A README.md, with ``data_files`` and ``data_dir``, may ask for any file of this machine, and any address;
+    so may a link.
     """
     original, folder = datasets.data_files.resolve_pattern, os.path.realpath(name)
+    hub_cache = os.path.join(os.path.dirname(os.path.dirname(folder)), "blobs")
+    is_cached = os.path.basename(os.path.dirname(folder)) == "snapshots"  # whose files are links to blobs
 
     def resolved(pattern: str, base_path: str, *more: Any, **options: Any) -> Any:
         place = os.path.normpath(os.path.join(base_path, pattern))
@@ -86,18 +90,48 @@ def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
             "://" in pattern or "::" in pattern or os.path.commonpath([place, folder]) != folder
         ):
             raise DataError(f"its README.md names {pattern!r}, which is not in its folder. Remove it there.")
-        if not is_local and (os.path.isabs(pattern) or ".." in pattern.split("/")):
+        on_hub = pattern.removeprefix(f"{base_path}/")
+        if not is_local and (
+            os.path.isabs(on_hub) or "://" in on_hub or "::" in on_hub or ".." in on_hub.split("/")
+        ):
             raise DataError(
                 f"its README.md names {pattern!r}, which is not on the hub. Download the data set."
             )
-        return original(pattern, base_path, *more, **options)
+        files = original(pattern, base_path, *more, **options)
+        for file in files if is_local else []:
+            if not (_is_in(folder, file) or (is_cached and _is_in(hub_cache, file))):
+                raise _link(file)
+        return files
 
     return resolved
+
+
+def _check_saved(folder: Path) -> None:
+    """Raises DataError if what ``save_to_disk`` wrote names files outside its folder, or links to one."""
+    splits = (json_object_or_none(folder / _SAVED[0]) or {}).get("splits", [])
+    parts = [folder / str(split) for split in splits] if isinstance(splits, list) else []
+    for part in parts or [folder]:
+        named = (json_object_or_none(part / _SAVED[1]) or {}).get("_data_files", [])
+        files = (
+            [one.get("filename") for one in named if isinstance(one, dict)] if isinstance(named, list) else []
+        )
+        for file in (part / _SAVED[1], *(part / str(one) for one in files)):
+            if not _is_in(os.path.realpath(folder), file):
+                raise _link(file)
+
+
+def _is_in(folder: str, file: str | Path) -> bool:
+    return os.path.commonpath([os.path.realpath(file), folder]) == folder
+
+
+def _link(file: str | Path) -> DataError:
+    return DataError(f"it names {str(file)!r}, which is not in its folder. Put the file itself there.")
 
 
 def _rows(where: str, dataset: Any, wanted: Sequence[str]) -> Iterator[PlacedRow]:
     types = {column: type(feature).__name__ for column, feature in dataset.features.items()}
     used = [column for column in types if column in wanted]
+    dataset = dataset.with_format(None)  # a saved one may be set to give tensors
     if not used:
         raise no_column(types, wanted[0], where)
     for column in used:
@@ -108,9 +142,17 @@ def _rows(where: str, dataset: Any, wanted: Sequence[str]) -> Iterator[PlacedRow
             )
     classes = {column: dataset.features[column].names for column in used if types[column] == "ClassLabel"}
     others = dict.fromkeys(column for column in types if column not in used)
-    for number, row in enumerate(dataset.select_columns(used), start=1):
-        names = {
-            column: names[row[column]] if row[column] is not None and row[column] >= 0 else None
-            for column, names in classes.items()
-        }
-        yield f"{where}: row {number}", {**others, **row, **names}
+    number = 0
+    try:
+        for number, row in enumerate(dataset.select_columns(used), start=1):
+            names = {
+                column: names[row[column]] if row[column] is not None and row[column] >= 0 else None
+                for column, names in classes.items()
+            }
+            yield f"{where}: row {number}", {**others, **row, **names}
+    except IndexError:
+        raise DataError(f"{where}: row {number}: a class that has no name. Correct the data set.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{where}: row {number + 1}: not UTF-8 ({error.reason}). Correct the text."
+        ) from error

@@ -84,7 +84,12 @@ def _kinds(path: Path, schema: Any, wanted: Sequence[str]) -> dict[str, str]:
             continue  # some have no value in Python
         if types.is_decimal(column_type):
             column_types[field.name] = "decimal"
-        elif str(column_type) in _TEXTS or str(column_type) in _VIEWS or types.is_primitive(column_type):
+        elif (
+            str(column_type) in _TEXTS
+            or str(column_type) in _VIEWS
+            or types.is_primitive(column_type)
+            or types.is_null(column_type)
+        ):
             column_types[field.name] = str(column_type)
         elif field.name in wanted:
             raise DataError(

@@ -126,20 +126,28 @@ def no_column(row: Mapping[str, Any], column: str, where: str) -> DataError:
 
 def _by_name(rows: Iterable[tuple[str, list[str]]], header: bool) -> Iterator[PlacedRow]:
     names: list[str] = []
-    head = ""
+    head = blank = ""
     for where, cells in rows:
+        if not cells:
+            blank = blank or where
+            continue
         if not names:
             names = cells if header else [str(column) for column in range(1, len(cells) + 1)]
             twice = next((name for name, count in Counter(names).items() if name and count > 1), None)
             if twice is not None:
                 raise DataError(f"{where}: two columns are named {twice!r:.40}. Rename one.")
             if header:
-                head = where
+                head, blank = where, ""
                 continue
         if len(cells) != len(names):
             raise DataError(
                 f"{where}: {len(cells)} cells instead of {len(names)} ({', '.join(names):.400}). Is a "
                 "separator inside a text, or a line broken in two?"
+            )
+        if blank and len(names) == 1:
+            raise DataError(
+                f"{blank}: a blank line, or an empty text? Remove it; empty texts are read from .jsonl, and "
+                'from .csv where they are written as "".'
             )
         row = _Cells(zip(names, cells))
         row.head = head or where
@@ -197,7 +205,10 @@ def _are_answers(path: Path, encoding: str | None, ending: str) -> bool:
     plain = _first_rows(path, encoding, ending, "\t")[:1]
     if not plain or plain[0][0] != "index" or "prediction" not in plain[0]:
         return False
-    head, *rows = _first_rows(path, encoding, ".csv", "\t")
+    rows = _first_rows(path, encoding, ".csv", "\t")
+    if rows[:1] != plain:
+        return False
+    head, *rows = rows
     shares = [cell for row in rows for cell in row[head.index("prediction") + 1 :] if cell]
     return bool(rows) and all(re.fullmatch(r"[01]\.[0-9]{6}", cell) for cell in shares)
 
@@ -205,22 +216,23 @@ def _are_answers(path: Path, encoding: str | None, ending: str) -> bool:
 def _first_rows(path: Path, encoding: str | None, ending: str, separator: str) -> list[list[str]]:
     rows: list[list[str]] = []
     with suppress(DataError):  # whoever reads the whole file reports it
-        rows.extend(row for _, row in islice(_cells_of(path, encoding, ending, separator), _SAMPLE))
+        filled = (row for _, row in _cells_of(path, encoding, ending, separator) if row)
+        rows.extend(islice(filled, _SAMPLE))
     return rows
 
 
 def _cells_of(
     path: Path, encoding: str | None, ending: str, separator: str
 ) -> Iterator[tuple[str, list[str]]]:
-    """("file:line", cells) of each row that is not blank.
+    """("file:line", cells) of each row; a blank line has no cells.
 
     Cells may be quoted, and then contain line breaks; but where a file that is no .csv has tabs, a quote is
     an ordinary character.
     """
     if separator == "\t" and ending != ".csv":
         for number, row in lines_of(path, encoding):
-            if row.strip(" \r"):  # a row of empty cells is not a blank line
-                yield f"{path}:{number}", row.rstrip("\r").split("\t")
+            is_blank = not row.strip(" \r")  # a row of empty cells is not a blank line
+            yield f"{path}:{number}", [] if is_blank else row.rstrip("\r").split("\t")
         return
     line, size = 1, 0  # where the current row begins, and how much of it was read
 
@@ -237,8 +249,7 @@ def _cells_of(
     reader = csv.reader(lines(), delimiter=separator, strict=True)
     try:
         for cells in reader:
-            if cells:
-                yield f"{path}:{line}", cells
+            yield f"{path}:{line}", cells
             line, size = reader.line_num + 1, 0
     except csv.Error as error:
         raise DataError(f"{path}:{line}: not CSV ({error}). Is a quotation mark unclosed?") from error

@@ -4,6 +4,7 @@ encoder."""
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from pathlib import Path
 from typing import Any, Iterator, List, Sequence, Tuple
@@ -18,6 +19,7 @@ from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, Offsets, Piece, Tok
 
 # SHA-256 of OpenAI's 50000 merges, one "left right" per line. All RoBERTa models use them.
 GPT2_MERGES = "04e3597d7996f292ca9b8b7285ca4d58a6ae171ac47d73fc7140ceb0c7a6bbc0"
+_GAP = 100_000  # characters of white space; tiktoken's stack overflows at a million
 
 
 class Gpt2Tokenizer(TokenToIds):
@@ -99,10 +101,14 @@ class Gpt2Engine:
         text."""
         return [
             self._fast.encode_ordinary(row)
-            if self._fast is not None and is_settled(row)
+            if self._fast is not None and is_settled(row) and not _has_gap(row)
             else [self._rank[number] for number in self._exact.encode(row)]
             for row in rows
         ]
+
+
+def _has_gap(text: str) -> bool:
+    return len(text) > _GAP and any(len(run[0]) > _GAP for run in re.finditer(r"\s+", text))
 
 
 def is_settled(text: str) -> bool:

@@ -58,6 +58,21 @@ def files_of_saved_tokenizer(folder: Path) -> list[Path]:
     return files
 
 
+def remove_saved_tokenizer(folder: Path) -> None:
+    """Deletes the copy of a tokenizer that an earlier run made, if there is one.
+
+    Raises:
+        DataError: the folder has a file that no tokenizer has, so it may be the user's own.
+    """
+    foreign = sorted(set(os.listdir(folder)) - {*_FILES}) if folder.is_dir() else []
+    if foreign:
+        raise DataError(
+            f"{folder / foreign[0]}: a training keeps its tokenizer in this folder, and would delete what is "
+            "there. Move it, or pass another --save-dir."
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def saved_tokenizer_folder(
     checkpoint: Path, data: Optional[str], tokenizer_dir: Optional[Path] = None, named: Optional[str] = None
 ) -> Path:

@@ -17,9 +17,10 @@ from fairseq_adv.data.errors import DataError
 
 # What may be attached to a pronoun between two spaces: "him," · ("he · it's · they'll · his)
 _WORD = re.compile(r"^(\W*)(.*?)((?:['’](?:s|m|d|re|ve|ll)?)?\W*)$", re.DOTALL | re.IGNORECASE)
+_LONGEST_WORD = 1000  # a pronoun has less, and the search takes the square of it
 # Spaces inserted by a tokenizer; \0 marks both ends of the pronoun.
 _SPACE_BEFORE = re.compile(
-    r" +(?=\0?(?:[,.;:!?)\]}](?!\w)|['’](?:s|m|d|re|ve|ll)\b|n['’]t\b))", re.IGNORECASE
+    r"(?<! ) +(?=\0?(?:[,.;:!?)\]}](?!\w)|['’](?:s|m|d|re|ve|ll)\b|n['’]t\b))", re.IGNORECASE
 )
 
 
@@ -109,11 +110,13 @@ def _pronoun_span(text: str, target: dict[str, Any], where: str) -> tuple[int, i
     if len(spans) == 1 and spans[0] is not None:
         return spans[0]
     words = text.split(" ")
-    seen = f"{' '.join(words[max(0, index - 1) : index + 2])!r}" if 0 <= index <= len(words) else "nothing"
+    seen = (
+        f"{' '.join(words[max(0, index - 1) : index + 2])!r:.200}" if 0 <= index <= len(words) else "nothing"
+    )
     fault = "more than once" if spans else "nowhere"
     raise DataError(
-        f"{where}: the pronoun {wanted!r} is {fault} near word {index} (span2_index, counted from 0); found "
-        f"{seen} there. Correct target.span2_index, an index into text.split(' ')."
+        f"{where}: the pronoun {wanted!r:.60} is {fault} near word {index} (span2_index, counted from 0); "
+        f"found {seen} there. Correct target.span2_index, an index into text.split(' ')."
     )
 
 
@@ -122,7 +125,10 @@ def _pronoun_at(text: str, wanted: str, index: int) -> tuple[int, int] | None:
     words, count = text.split(" "), len(wanted.split(" "))
     if not 0 <= index <= len(words) - count:
         return None
-    match, asked = _WORD.match(" ".join(words[index : index + count])), _WORD.match(wanted)
+    found = " ".join(words[index : index + count])
+    if max(len(found), len(wanted)) > _LONGEST_WORD:
+        return None
+    match, asked = _WORD.match(found), _WORD.match(wanted)
     if match is None or asked is None or not asked[2] or match[2].casefold() != asked[2].casefold():
         return None
     start = sum(len(word) + 1 for word in words[:index]) + len(match[1])

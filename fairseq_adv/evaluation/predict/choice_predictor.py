@@ -11,6 +11,7 @@ from fairseq_adv.data.checked_json import note_id
 from fairseq_adv.data.choices.question_layouts import find_split, read_any_questions, rows_of
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.tables.table_files import PlacedRow
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
@@ -21,6 +22,7 @@ from fairseq_adv.tasks.tokenizer_task import TokenizerTask
 from fairseq_adv.tasks.wsc import WSCTask
 
 _SHAPING = ("max_positions", "tokens_per_sample", "no_documents")  # options that determine a model's input
+_LONGEST = 1000  # characters
 
 
 class ChoicePredictor:
@@ -63,7 +65,9 @@ class ChoicePredictor:
 
     def _scored(self, dataset: Any, is_split: bool) -> ScoredRows:
         questions: Sequence[Question] = dataset.examples
-        labels = [[choice.label for choice in question.choices] for question in questions]
+        labels = [
+            [_name(choice.label, question.where) for choice in question.choices] for question in questions
+        ]
         gold = ["" if q.answer is None or not is_split else q.choices[q.answer].label for q in questions]
         content = [
             [q.id, q.stem, q.answer, [[c.label, c.text, c.context] for c in q.choices]] for q in questions
@@ -87,8 +91,10 @@ class PhrasePredictor:
         self.task.load_dataset(split)
         dataset: Any = self.task.dataset(split)
         sentences: Sequence[PronounExample] = dataset.examples
-        candidates = [[*(s.candidates or ())] for s in sentences]
-        phrases = padded([[s.query or "", *others] for s, others in zip(sentences, candidates)])
+        candidates = [[_name(one, s.where) for one in s.candidates or ()] for s in sentences]
+        phrases = padded(
+            [[_name(s.query or "", s.where), *others] for s, others in zip(sentences, candidates)]
+        )
         gold = np.array(["" if s.label is None else str(s.label) for s in sentences])
         content = [
             [s.id, s.prefix, s.pronoun, s.suffix, s.query, others, s.label]
@@ -121,11 +127,22 @@ def padded(rows: Sequence[Sequence[str]]) -> StringArray:
     return np.array([[*row, *[""] * (columns - len(row))] for row in rows])
 
 
+def _name(name: str, where: str) -> str:
+    """Returns an id, or the name of a choice. Raises DataError if a file of answers couldn't have it, before
+    the model runs; in an array, every one takes the memory of the longest."""
+    if breaks_a_line(name) or len(name) > _LONGEST:
+        raise DataError(
+            f"{where}: {name!r:.60} can't be an id or the name of a choice: it has a control character, or "
+            f"more than {_LONGEST} characters. Rename it."
+        )
+    return name
+
+
 def distinct_ids(examples: Sequence[Question] | Sequence[PronounExample]) -> StringArray:
     """(n,) the ids."""
     seen: dict[str, str] = {}
     for one in examples:
-        note_id(seen, one.id, one.where)
+        note_id(seen, _name(one.id, one.where), one.where)
     return np.array([*seen])
 
 

@@ -103,11 +103,12 @@ def test_race_takes_the_article_as_the_context(tmp_path: Path) -> None:
     folder = race(tmp_path)
     race(tmp_path, "middle", "10.txt", id="middle10.txt")
     race(tmp_path, "middle", "9.txt", id="middle9.txt", answers=None)
+    race(tmp_path, "middle", "\u00b2.txt", id="middle2.txt")  # which is a digit, and no number
     questions = read_split(folder, "valid")
     assert [q.id for q in questions] == [
-        f"{a}-{k}" for a in ("high7.txt", "middle9.txt", "middle10.txt") for k in (0, 1)
+        f"{a}-{k}" for a in ("high7.txt", "middle2.txt", "middle9.txt", "middle10.txt") for k in (0, 1)
     ]
-    assert [q.answer for q in questions] == [1, 0, None, None, 1, 0]
+    assert [q.answer for q in questions] == [1, 0, 1, 0, None, None, 1, 0]
     assert {c.context for q in questions for c in q.choices} == {"A story.\nOf two lines."}
     assert [q.id for q in read_split(folder, "valid-high")] == ["high7.txt-0", "high7.txt-1"]
 

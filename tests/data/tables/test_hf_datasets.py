@@ -9,7 +9,7 @@ import pytest
 from fake_index import serve
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.hf_datasets import load_splits
+from fairseq_adv.data.tables.hf_datasets import _resolved_inside, load_splits
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 
 COLUMNS = ("text", "label")
@@ -90,6 +90,61 @@ def test_only_the_named_columns_are_decoded(real: Any, tmp_path: Path, place: st
         with pytest.raises(DataError, match=r"row 1: no column 'none'\. The columns are 'text', .*'label'\."):
             read_texts("train", read("none", "label"), Columns(("none",), "label"))
         assert index.seen == []
+
+
+@pytest.mark.parametrize("kind", ["a saved file", "a saved split", "a saved link", "a link"])
+def test_what_a_folder_names_elsewhere_is_not_read(real: Any, tmp_path: Path, kind: str) -> None:
+    own, theirs = tmp_path / "own", tmp_path / "theirs"
+    rows = real.Dataset.from_dict({"text": ["secret"], "label": ["x"]})
+    real.DatasetDict(train=rows).save_to_disk(str(own))
+    secret = next((own / "train").glob("*.arrow"))
+    if kind == "a link":
+        (own / "train.csv").write_text("text,label\nsecret,x\n")
+        theirs.mkdir()
+        (theirs / "train.csv").symlink_to("../own/train.csv")
+    elif kind == "a saved split":
+        theirs.mkdir()
+        (theirs / "dataset_dict.json").write_text('{"splits": ["../own/train"]}')
+    else:
+        rows.save_to_disk(str(theirs))
+        assert [row["text"] for _, row in load_splits(str(theirs), COLUMNS)["train"]] == ["secret"]
+        (file,) = theirs.glob("*.arrow")
+        file.unlink()
+        if kind == "a saved link":
+            file.symlink_to(secret)
+        else:
+            state = theirs / "state.json"
+            state.write_text(state.read_text().replace(file.name, f"../own/train/{secret.name}"))
+    with pytest.raises(DataError, match=r"which is not in its folder\. Put the file itself there\.$"):
+        load_splits(str(theirs), COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["file:///own/a.csv", "https://a/a.csv", "hf://datasets/b/b/a.csv", "zip://a::file:///own/a.zip"],
+)
+def test_files_outside_the_hub_are_refused(real: Any, pattern: str) -> None:
+    with pytest.raises(DataError, match=r"README.md names .*, which is not on the hub"):
+        _resolved_inside("a/a", real)(pattern, "hf://datasets/a/a@main")
+
+
+def test_odd_rows_name_their_place(real: Any, tmp_path: Path) -> None:
+    """A saved data set may be set to give arrays; its values needn't fit its types."""
+    pyarrow = pytest.importorskip("pyarrow")
+    features = real.Features({"text": real.Value("string"), "label": real.ClassLabel(names=["no", "yes"])})
+    one = real.Dataset.from_dict({"text": ["a", "b"], "label": [1, 0]}, features=features)
+    one.with_format("numpy", columns=["label"]).save_to_disk(str(tmp_path / "arrays"))
+    rows = [row for _, row in load_splits(str(tmp_path / "arrays"), COLUMNS)["train"]]
+    assert rows == [{"text": "a", "label": "yes"}, {"text": "b", "label": "no"}]
+    raw = pyarrow.array([b"a", b"\xff"]).view(pyarrow.string())
+    for name, texts, message in (
+        ("class", pyarrow.array(["a", "b"]), "row 2: a class that has no name"),
+        ("text", raw, "row 2: not UTF-8"),
+    ):
+        table = pyarrow.table({"text": texts, "label": [0, 5 if name == "class" else 1]})
+        real.Dataset(table.cast(features.arrow_schema)).save_to_disk(str(tmp_path / name))
+        with pytest.raises(DataError, match=message):
+            list(load_splits(str(tmp_path / name), COLUMNS)["train"])
 
 
 OUTSIDE = {

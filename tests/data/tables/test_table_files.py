@@ -38,6 +38,26 @@ def test_answers_are_read_as_they_were(tmp_path: Path) -> None:
     assert [row["text"] for _, row in read_table(path)] == texts
     path.write_text('index\tprediction\ttext\n1\tyes\t"open\n')  # of somebody else
     assert [row["text"] for _, row in read_table(path)] == ['"open']
+    for name in ('"5 inch" size', '"a\tb"'):
+        path.write_text(f"index\tprediction\t{name}\n" + "1\tyes" + "\tx" * len(name.split("\t")) + "\n")
+        assert [row["prediction"] for _, row in read_table(path)] == ["yes"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.tsv", "text\none\n \ntwo\n"), ("a.csv", "text\none\n\ntwo\n"), ("a.csv", 'text\n"o\nne"\n\ntwo\n')],
+)
+@pytest.mark.parametrize("header", [True, False])
+def test_a_blank_line_of_one_column_may_be_a_text(
+    name: str, content: str, header: bool, tmp_path: Path
+) -> None:
+    """Left out, it would give the later rows other numbers."""
+    at = content.count("\n") - 1
+    with pytest.raises(DataError, match=rf"{name}:{at}: a blank line, or an empty text\? Remove it"):
+        rows_of(tmp_path / name, content, header=header)
+    kept = content.replace("\n \n", "\n").replace("\n\n", "\n") + "\n\n"
+    assert len(rows_of(tmp_path / name, "\n" * header + kept, header=header)) == 3 - header
+    assert rows_of(tmp_path / "b.csv", 'text\n""\ntwo\n')[0] == (":2", {"text": ""})
 
 
 def test_texts_with_commas_are_no_cells(tmp_path: Path) -> None:
@@ -80,6 +100,9 @@ def test_parquet_columns_that_cannot_be_read(tmp_path: Path) -> None:
     assert list(read_table(path, columns=["text"])) == [(f"{path}: row 1", {"text": "a"})]
     with pytest.raises(DataError, match=r"a.parquet: column 'when' can't be read .*Write it as text"):
         list(read_table(path, columns=["text", "when"]))
+    empty = pyarrow.table({"text": ["a", "b"], "label": pyarrow.nulls(2)})  # as pandas writes None
+    parquet.write_table(empty, path)
+    assert [row for _, row in read_table(path)] == [{"text": text, "label": None} for text in "ab"]
     parquet.write_table(pyarrow.Table.from_arrays([pyarrow.array(["a"])] * 2, names=["text", "text"]), path)
     with pytest.raises(DataError, match=r"a.parquet: two columns are named 'text'. Rename one"):
         list(read_table(path))

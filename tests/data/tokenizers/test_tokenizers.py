@@ -54,10 +54,14 @@ def test_gpt2_leaves_newer_characters_to_fairseq(bpe_files: Path, monkeypatch: p
     assert [gpt2_bpe.is_settled(text) for text in ("abc", "café — 你", "\U0001faea", "ok \U0001f600")] == [
         True, True, False, False,
     ]  # fmt: skip
+    fast = engine._fast
     monkeypatch.setattr(engine, "_fast", object())  # raises if it is used
-    assert_same(engine, reference, ["wave \U0001faea", "\U0001f600"])
+    monkeypatch.setattr(gpt2_bpe, "_GAP", 8)  # a million would overflow tiktoken's stack
+    assert_same(engine, reference, ["wave \U0001faea", "\U0001f600", "a" + " " * 9 + "b", "\n" * 9])
     with pytest.raises(AttributeError):
         engine.encode_batch(["plain"])
+    monkeypatch.setattr(engine, "_fast", fast)
+    assert_same(engine, reference, ["a" + " " * 7 + "b \n" * 9])
 
 
 def test_gpt2_equals_fairseq_on_awkward_rows(bpe_files: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.wsc.superglue import PronounExample, detokenised, read_wsc
 
 pytestmark = pytest.mark.fast
@@ -52,6 +53,15 @@ def test_where_the_pronoun_stands(
 ) -> None:
     (found,) = read(tmp_path, line(text, index, pronoun))
     assert (found.prefix, found.pronoun, found.suffix) == expected
+
+
+def test_long_words_and_gaps_take_no_time(tmp_path: Path) -> None:
+    """Backtracking would take minutes for each."""
+    gap, dots = " " * 100_000, "x" + "." * 100_000 + "x"
+    (found,) = read(tmp_path, line(f"it fell{gap}down .", 0))
+    assert detokenised(found).suffix == f" fell{gap}down."
+    with pytest.raises(DataError, match=r"jsonl:1: the pronoun 'x\.+ is nowhere near word 1 "):
+        read(tmp_path, line(f"{dots} {dots} {dots}", 1, dots))
 
 
 def test_no_row_is_left_out(tmp_path: Path) -> None:

@@ -239,6 +239,20 @@ def test_arc_with_documents_and_labels_of_its_own(tmp_path: Path) -> None:
         run("arc", tmp_path / "two", two, data=Path(both))
 
 
+@pytest.mark.parametrize("part", ["id", "label"])
+@pytest.mark.parametrize("name", ["a\tb", "a\u2028b", 1001 * "a"], ids=["tab", "line", "long"])
+def test_a_name_that_no_answer_can_have_is_told_before_the_model_runs(
+    cqa: Path, tmp_path: Path, part: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = shutil.copytree(cqa / "data", tmp_path / "data")
+    rows = [json.loads(line) for line in (data / "test.jsonl").read_text().splitlines()]
+    (rows[1] if part == "id" else rows[1]["question"]["choices"][2])[part] = name
+    write_json_lines(data / "test.jsonl", rows)
+    monkeypatch.setattr(ScoredRows, "decode", lambda *args: pytest.fail("it ran"))
+    with pytest.raises(DataError, match=r"test.jsonl:2: 'a.+ can't be an id or the name of a choice"):
+        run("commonsense_qa", tmp_path, cqa / "a.pt", data=data)
+
+
 def test_winograd_schemas(tmp_path: Path) -> None:
     data = write_wsc(tmp_path / "WSC")
     path = save(data, tmp_path / "wsc.pt", task="wsc")
