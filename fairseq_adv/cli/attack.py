@@ -73,7 +73,8 @@ def attack_options(parser: VerbParser) -> None:
     add("--start", type=not_negative, default=0.0, help="m of the random start; 0: start at the clean text")
     add("--seed", type=whole, default=1, help="seed of the random start")
     add_shared(add, "--batch-size", default=32)
-    add("--batches", type=count, metavar="N", help="attack only the first N mini-batches (default: all)")
+    add("--batches", type=count, metavar="N", help="attack only N mini-batches, of short texts and long "
+        "(default: all)")  # fmt: skip
     add_shared(add, "--cpu", "--precision", "--json", "--user-dir")
 
 
@@ -106,7 +107,8 @@ def attack(args: argparse.Namespace) -> None:
         print(json_line(means))
     else:
         print(f"{means['examples']} examples, {plan.steps} ascent steps within {plan.radius}")
-        print(f"{'':12}{'loss (nats)':>14}{'accuracy':>12}")
+        loss = "loss (nats)" if "accuracy" in means else "loss"  # a regression's is the squared error
+        print(f"{'':12}{loss:>14}{'accuracy':>12}")
         for name, prefix in (("clean", ""), ("perturbed", "perturbed_")):
             accuracy = means.get(f"{prefix}accuracy")
             shown = "–" if accuracy is None else f"{accuracy:.2f}"  # a regression has none

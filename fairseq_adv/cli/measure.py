@@ -71,9 +71,12 @@ def validate(args: argparse.Namespace) -> None:
     if args.json:
         if scaled is not None and temperature != 1:
             more |= {"temperature": temperature, "calibrated_ece": scaled.ece}
+        if result.thresholds:
+            more |= {"thresholds": dict(result.thresholds)}
         print(json_line({**scores, **more}))
         return
-    print(f"{args.split}: {scores.pop('examples')} examples, losses in nats")
+    unit = "the loss is the squared error" if "pearson" in scores else "losses in nats"
+    print(f"{args.split}: {scores.pop('examples')} examples, {unit}")
     scores = {name: value for name, value in scores.items() if name not in more}  # those of the report
     width = max(map(len, scores))
     for name, value in scores.items():
@@ -105,7 +108,9 @@ def compare_options(parser: VerbParser) -> None:
         help="attack with these radii of the L2 ball around each example; needs --relative or "
         "--absolute")  # fmt: skip
     add_unit(parser)
-    add("--batches", type=count, metavar="N", help="attack only N mini-batches of 32")
+    add(
+        "--batches", type=count, metavar="N", help="attack only N mini-batches of 32, of short texts and long"
+    )
     add("--steps", type=count, help="number of ascent steps of the attack (default: 5)")
     add("--step-size", type=positive, help="length of an ascent step (default: epsilon / 2)")
     add_shared(add, "--precision", "--user-dir")

@@ -75,8 +75,8 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
         for row in rows
     ]  # fmt: skip
     notes = [
-        "Dev loss in nats, from the validation with the best score. fairseq's own log lines are in bits; one "
-        "bit is 0.693 nats."
+        "Dev loss in nats, a regression's squared, from the validation with the best score; with the run's "
+        "class weights and label smoothing. fairseq's own log lines are in bits; one bit is 0.693 nats."
     ]
     if attacks:
         first = attacks[0]
@@ -88,8 +88,8 @@ def table(rows: Sequence[Summary], attacks: Sequence[Attack] = ()) -> str:
             ]
             cells[6:6] = [cell for pair in shown for cell in pair]
         notes = [
-            f"Losses in nats, of the best checkpoint; @{first.epsilon:g}: under attack, after {first.steps} "
-            f"ascent steps within {first.radius}."
+            "Losses in nats, without class weights and label smoothing, of the best checkpoint; "
+            f"@{first.epsilon:g}: under attack, after {first.steps} ascent steps within {first.radius}."
         ]
     if any(row.halves for row in rows):
         notes.append("±: half the width of the mean's 95 % interval over the seeds, by Student's t.")

@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ContextManager
@@ -16,6 +15,7 @@ from typing import Any, ContextManager
 import numpy as np
 import torch
 from fairseq import checkpoint_utils, utils
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.tasks.fairseq_task import FairseqTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
@@ -85,20 +85,27 @@ class Trained:
     def batches(
         self, split: str, batch_size: int, most: int | None = None, doing: str = ""
     ) -> Iterator[Sample]:
-        """The mini-batches of a loaded split on the model's device, in fairseq's validation order."""
+        """The mini-batches of a loaded split on the model's device, in fairseq's validation order.
+
+        Args:
+            most: only so many of them, at equal distances, since they are sorted by length.
+        """
         # fairseq asks for pinned memory on machines without a GPU, too (fairseq/data/iterators.py, line 505).
         warnings.filterwarnings("ignore", "'pin_memory' argument is set as true", UserWarning)
         leaves_out = bool(self.cfg.dataset.skip_invalid_size_inputs_valid_test)
         if not leaves_out:
             check_lengths(split, self.task.dataset(split), self.longest)
-        iterator = self.task.get_batch_iterator(
-            dataset=self.task.dataset(split),
+        dataset: Any = self.task.dataset(split)
+        every = self.task.get_batch_iterator(
+            dataset=dataset,
             max_sentences=batch_size,
             max_positions=self.longest,
             ignore_invalid_inputs=leaves_out,
-        ).next_epoch_itr(shuffle=False)
-        total = len(iterator) if most is None else min(most, len(iterator))
-        for sample in tqdm(islice(iterator, total), desc=doing, unit="batch", total=total):
+        ).frozen_batches
+        total = len(every) if most is None else min(most, len(every))
+        chosen = [every[number * len(every) // total] for number in range(total)]
+        batches = EpochBatchIterator(dataset, dataset.collater, chosen).next_epoch_itr(shuffle=False)
+        for sample in tqdm(batches, desc=doing, unit="batch"):
             yield self._on_device(sample)
 
     def predictions(

@@ -7,6 +7,7 @@ through a progress bar, which fairseq wraps in the same way for TensorBoard. fai
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping
@@ -74,11 +75,16 @@ def begin(original: Original, cfg: Any, trainer: Trainer, **options: Any) -> Any
 
 
 def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_loss: Any) -> Any:
-    """Tells of a checkpoint, and whether it is the best."""
-    result = original(cfg, trainer, epoch_itr, val_loss)
+    """Tells of a checkpoint, and whether it is the best.
+
+    fairseq/checkpoint_utils.py, line 43: Python's ``max(nan, 90)`` is NaN. The best score was forgotten, and
+    ``checkpoint_best.pt`` overwritten by the next model, however bad.
+    """
+    is_a_score = val_loss is not None and not math.isnan(val_loss)
+    result = original(cfg, trainer, epoch_itr, val_loss if is_a_score else None)
     if _watched_trainer() is not None and not cfg.no_save:
         best = getattr(checkpoint_utils.save_checkpoint, "best", None)
-        is_best = val_loss is not None and val_loss == best
+        is_best = is_a_score and val_loss == best
         _notify(trainer, trainer.get_num_updates(), epoch_itr.epoch, SAVED, {"is_best": float(is_best)}, {})
     return result
 

@@ -106,7 +106,7 @@ def export_checkpoint(
     result = Exported(False, f"AutoModel{CLASS_SUFFIX[trained.goal]}", tuple(classes))
     if finished(out, made_from, overwrite):
         return Exported(True, result.model, result.classes)
-    card = model_card(state, trained, classes, out.name, temperature, thresholds).encode("utf-8")
+    card = model_card(state, trained, classes, out.name, temperature, thresholds, averaged).encode("utf-8")
     dtype = None if precision is None else _DTYPES[precision]
     words = len(tokenizer.dictionary.symbols) + (FAIRSEQ_MASK not in tokenizer.dictionary.symbols)
     if trained.is_of_transformers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -37,14 +37,20 @@ _LONG = {
 _THRESHOLDS = """A text has the labels whose probability is at least that in `fairseq_adv_thresholds` of
 config.json, fitted on validation rows: {thresholds}. A pipeline only gives probabilities."""
 
+_NOT_MEASURED = """The weights are the average that the training kept. Its validations, and the choice of the
+checkpoint, were of the weights that it trained."""
+
 
 def model_card(
     state: TrainedState, trained: Trained, classes: Sequence[str], folder: str, temperature: float = 1.0,
-    thresholds: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, float] | None = None, averaged: bool = False,
 ) -> str:  # fmt: skip
     """The text of README.md.
 
     Folders and files are named without their paths.
+
+    Args:
+        averaged: the weights are the average, of which a training measures no scores.
     """
     criterion = _word(state.criterion.get("_name", "unknown"))
     data = ", ".join(_base(part) for part in (state.data or "").split(":") if part) or "unknown data"
@@ -78,10 +84,10 @@ def model_card(
             "",
             *([] if temperature == 1 else [_CALIBRATED.format(temperature=temperature), ""]),
             *([_THRESHOLDS.format(thresholds=_shares(thresholds)), ""] if thresholds else []),
-            *([] if converted else _report(state)),
+            *([] if converted else _report(state, trained, averaged)),
             "## Command",
             "",
-            f"`fairseq-adv export {_base(str(state.path))} {_word(folder)}`",
+            f"`fairseq-adv export {'--ema ' * averaged}{_base(str(state.path))} {_word(folder)}`",
             "",
             f"SHA-256 of the checkpoint: {state.sha256}",
             "",
@@ -100,8 +106,9 @@ def _card_of(state: TrainedState, trained: Trained) -> ModelCard:
     return card
 
 
-def _report(state: TrainedState) -> list[str]:
-    return ["## Training", "", *_table(_training(state)), "", "## Scores", "", *_scores(state), ""]
+def _report(state: TrainedState, trained: Trained, averaged: bool) -> list[str]:
+    scores = [_NOT_MEASURED] if averaged else _scores(state, trained.goal == REGRESSION)
+    return ["## Training", "", *_table(_training(state)), "", "## Scores", "", *scores, ""]
 
 
 def _training(state: TrainedState) -> dict[str, str]:
@@ -137,18 +144,21 @@ def _option(name: str, value: Any) -> str:
     return flag if value is True else f"{flag} {_base(value) if isinstance(value, str) else _word(value)}"
 
 
-def _scores(state: TrainedState) -> list[str]:
+def _scores(state: TrainedState, regression: bool) -> list[str]:
+    named = _word if regression else _named
     metric = str(state.checkpoint.get("best_checkpoint_metric", "loss"))
     scores = {
-        f"{_named(metric)} on the validation split": (metric, number(state.extra.get("val_loss"))),
-        f"best {_named(metric)} during training": (metric, number(state.extra.get("best"))),
-        **_others(state, metric),
+        f"{named(metric)} on the validation split": (metric, number(state.extra.get("val_loss"))),
+        f"best {named(metric)} during training": (metric, number(state.extra.get("best"))),
+        **_others(state, metric, named),
     }
     rows = {text: f"{unit(name) * value:.6g}" for text, (name, value) in scores.items() if value is not None}
     return _table(rows) if rows else ["The checkpoint has no scores."]
 
 
-def _others(state: TrainedState, metric: str) -> dict[str, tuple[str, float | None]]:
+def _others(
+    state: TrainedState, metric: str, named: Callable[[str], str]
+) -> dict[str, tuple[str, float | None]]:
     """The other scores of the checkpoint's validation, if the metrics.jsonl of its run is beside it."""
     try:
         run = read_metrics(state.path.parent)
@@ -156,7 +166,7 @@ def _others(state: TrainedState, metric: str) -> dict[str, tuple[str, float | No
         return {}
     first = run.valid_splits[0]
     return {
-        f"{_named(name)} on {_word(split)}": (name, value)
+        f"{named(name)} on {_word(split)}": (name, value)
         for split in run.valid_splits
         for line in run.of(split)
         if line.update == state.updates

@@ -19,8 +19,8 @@ from omegaconf import OmegaConf
 
 from fairseq_adv_compat.configurations import CLEARED
 
-# By fairseq's groups: what changes neither the weights nor which of them are the best. (compile and
-# checkpoint_activations change them as another seed for dropout does.)
+# By fairseq's groups: what doesn't change the weights. (compile and checkpoint_activations change them as
+# another seed for dropout does.)
 MAY_CHANGE: dict[str, set[str]] = {
     "common": {
         "no_progress_bar", "log_interval", "log_format", "log_file", "aim_repo", "aim_run_hash",

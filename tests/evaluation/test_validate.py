@@ -139,6 +139,15 @@ def test_a_split_with_rows_that_are_too_long(tmp_path: Path) -> None:
         evaluate(str(tmp_path / "checkpoint.pt"))
 
 
+def test_some_mini_batches_are_of_all_lengths(saved: Path) -> None:
+    trained = load(str(saved / "checkpoint.pt"), None, ["valid"], True)
+    every = [sample["id"].tolist() for sample in trained.batches("valid", 2)]
+    for most in (2, 3):
+        some = [sample["id"].tolist() for sample in trained.batches("valid", 2, most)]
+        assert some == [every[number * len(every) // most] for number in range(most)]
+        assert some != every[:most]
+
+
 def test_a_gpu_without_enough_memory(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error names the option that each command has."""
 

@@ -221,6 +221,10 @@ def test_the_average_of_the_weights(trained: Path, tmp_path: Path) -> None:
     export_checkpoint(smooth, tmp_path / "average", averaged=True)
     last, average = (load_file(tmp_path / name / "model.safetensors") for name in ("last", "average"))
     assert torch.equal(last["classifier.out_proj.weight"] + 1, average["classifier.out_proj.weight"])
+    for name, words, is_measured in (("last", "", True), ("average", "--ema ", False)):
+        card = (tmp_path / name / "README.md").read_text()
+        assert f"`fairseq-adv export {words}smooth.pt {name}`" in card
+        assert (" on the validation split |" in card) == is_measured != ("its validations" in card.lower())
 
 
 def test_the_average_of_a_training_as_it_is_exported(tmp_path: Path) -> None:

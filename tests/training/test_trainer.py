@@ -272,6 +272,19 @@ def test_rows_of_validation_that_are_too_long_are_told_before_training(data: Pat
         begin(*more)
 
 
+def test_a_score_that_is_no_number_does_not_cost_the_best_checkpoint(data: Path, tmp_path: Path) -> None:
+    words = ["--best-checkpoint-metric", "accuracy", "--maximize-best-checkpoint-metric"]
+    run = build(train_args(data, tmp_path, "standard", *words, "--no-epoch-checkpoints"))
+    epochs, best = run.trainer.get_train_iterator(1), tmp_path / "checkpoint_best.pt"
+    epochs.next_epoch_itr()
+    for score, expected in ((math.nan, None), (90.0, 90.0), (math.nan, 90.0), (50.0, 90.0), (95.0, 95.0)):
+        checkpoint_utils.save_checkpoint(run.cfg.checkpoint, run.trainer, epochs, score)
+        assert best.exists() == (expected is not None)
+        for path in (best, tmp_path / "checkpoint_last.pt") if expected else ():
+            extra = torch.load(path, weights_only=False)["extra_state"]
+            assert extra["best"] == expected and (path != best or extra["val_loss"] == expected)
+
+
 def test_out_of_memory_under_torchs_ddp_ends_the_run(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that went on would wait in another collective than the others."""
     run = build(train_args(data, None, "freelb", *ADVERSARIAL))
