@@ -66,6 +66,21 @@ def test_no_other_folder_is_emptied(project: Path) -> None:
         assert mine.exists()
 
 
+def test_an_environment_that_was_left_half_made_is_made_again(project: Path) -> None:
+    """As without Debian's python3-venv: ``bin/activate`` is written after pip."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)
+    (project / ".venv" / "bin" / "activate").unlink()
+    (project / "scripts" / "repack_wheels.py").write_text("raise SystemExit(3)\n")  # so far and no further
+    places = {"PYTHON": "", "VENV": str(project / ".venv")}
+    words = "bash", str(project / "scripts" / "setup_env.sh")
+    done = run_command(*words, **places)
+    assert done.returncode == 3 and "== creating" in done.stdout, done.stderr
+    assert "pip" in output(project, "-m", "pip", "--version")
+    assert (
+        "== creating" not in run_command("bash", str(project / "scripts" / "setup_env.sh"), **places).stdout
+    )
+
+
 @slow
 @pytest.mark.parametrize("before", ["==23.0", "==24.2", ""])
 def test_any_pip_installs_and_stays(project: Path, before: str) -> None:
