@@ -162,9 +162,9 @@ def _variant_options(parser: VerbParser) -> None:
     add = parser.add_argument_group("what is tried").add_argument
     add("--variants", type=count, default=10, metavar="N", help="texts tried per row; the k-th has k / N of "
         "the changes")  # fmt: skip
-    add("--max-changed-share", type=fraction, default=1.0, metavar="S", help="spaced, homoglyphs: most words "
-        "changed, as a fraction; 1: all")  # fmt: skip
-    add("--max-appended", type=count, default=MOST_APPENDED, metavar="N", help="most words appended")
+    add("--max-changed-share", type=fraction, metavar="S", help="spaced, homoglyphs: most words "
+        "changed, as a fraction (default: 1, all)")  # fmt: skip
+    add("--max-appended", type=count, metavar="N", help=f"most words appended (default: {MOST_APPENDED})")
     add_shared(add, "--append-words")
     add("--append-texts", type=Path, metavar="FILE", help="append the beginnings of texts of other classes, "
         "from a file with the columns of --data")  # fmt: skip
@@ -261,8 +261,12 @@ def _try_variants(args: argparse.Namespace) -> int:
     from fairseq_adv.evaluation.word_attacks.report import table
 
     gate, kinds = Gate(args.min_accuracy, args.max_flip_rate), dict.fromkeys(args.words)
-    if APPENDED not in kinds and (args.append_words or args.append_texts):
-        raise DataError("--append-words and --append-texts need --words appended. Leave them out")
+    if APPENDED not in kinds and (args.append_words or args.append_texts or args.max_appended):
+        raise DataError(
+            "--append-words, --append-texts and --max-appended need --words appended. Leave them out"
+        )
+    if kinds.keys() == {APPENDED} and args.max_changed_share is not None:
+        raise DataError("--max-changed-share needs --words spaced or homoglyphs. Leave it out")
     if args.append_words and args.append_texts:
         raise DataError("--append-words and --append-texts: pass one of them")
     requests = [_variant_request(args, kind) for kind in kinds]
@@ -281,7 +285,8 @@ def _variant_request(args: argparse.Namespace, kind: str) -> Request:
     from fairseq_adv.evaluation.word_attacks.attack_file import Request
     from fairseq_adv.evaluation.word_attacks.resources import Resources
 
-    settings = Variants(kind, args.variants, args.max_changed_share, args.max_appended, args.seed)
+    most = 1.0 if args.max_changed_share is None else args.max_changed_share
+    settings = Variants(kind, args.variants, most, args.max_appended or MOST_APPENDED, args.seed)
     used = kind == APPENDED
     resources = Resources(
         append_words=args.append_words if used else None, append_texts=args.append_texts if used else None

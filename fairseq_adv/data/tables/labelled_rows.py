@@ -174,7 +174,8 @@ def check_classes(train: LabelledRows, others: Iterable[LabelledRows]) -> None:
 
 
 def joined(name: str, parts: list[LabelledRows]) -> LabelledRows:
-    """The rows of several splits, one after the other; without labels if one of the splits has none."""
+    """The rows of several splits, one after the other; without labels if one that has rows has none."""
     inputs = tuple(list(chain(*texts)) for texts in zip(*(part.inputs for part in parts)))
-    labels = list(chain(*(part.labels for part in parts))) if all(part.labels for part in parts) else []
+    has_labels = all(part.labels for part in parts if part.where)
+    labels = list(chain(*(part.labels for part in parts))) if has_labels else []
     return LabelledRows(name, inputs, labels, list(chain(*(part.where for part in parts))))

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import random
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import cache
+from itertools import chain, islice
 from math import ceil, floor
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +21,6 @@ from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
 
 _EDGES = "'-_*@"  # belong to a word only in its interior
-_RUN = re.compile(rf"[\w{re.escape(_EDGES)}]+")
 
 
 class Place(NamedTuple):
@@ -44,7 +45,8 @@ class WordText:
     @classmethod
     def of(cls, texts: Sequence[str], attacked: Sequence[int] | None = None) -> WordText:
         """Splits texts like TextAttack 0.3.11's ``words_from_text`` (utils/strings.py, l. 26), except for
-        Chinese, which it splits with jieba, and the characters in its homoglyph table, such as the backtick.
+        Chinese, which it splits with jieba, the characters in its homoglyph table, such as the backtick, and
+        marks, such as the vowel signs of Hindi, at which it cuts words.
 
         Args:
             attacked: the texts whose words count; ``None``: all.
@@ -135,9 +137,26 @@ def is_one_word(text: str) -> bool:
     return len(words_of(text)) == 1
 
 
+def is_mark(character: str) -> bool:
+    """Whether a character belongs to the letter before it, such as a vowel sign or a combining accent."""
+    return unicodedata.category(character).startswith("M")
+
+
+def is_alphabetic(text: str) -> bool:
+    """Whether a text has letters only, with their marks."""
+    return text.isalpha() or (text != "" and all(letter.isalpha() or is_mark(letter) for letter in text))
+
+
+@cache
+def _run() -> re.Pattern[str]:
+    numbers = chain(range(0x300, 0x1F000), range(0xE0100, 0xE01F0))  # Unicode has no marks elsewhere
+    marks = "".join(filter(is_mark, map(chr, numbers)))
+    return re.compile(rf"[\w{re.escape(_EDGES)}][\w{re.escape(_EDGES + marks)}]*")
+
+
 def _places(text: str, number: int) -> list[Place]:
     places = []
-    for run in _RUN.finditer(text):
+    for run in _run().finditer(text):
         word = run.group().strip(_EDGES)
         if word:
             start = run.start() + len(run.group()) - len(run.group().lstrip(_EDGES))
@@ -200,7 +219,7 @@ EVERYDAY = (
 
 def spaced(word: str) -> str:
     """The word with a space between its letters."""
-    return " ".join(word)
+    return "".join(letter if is_mark(letter) else f" {letter}" for letter in word).removeprefix(" ")
 
 
 def homoglyphs(word: str) -> str:

@@ -33,7 +33,15 @@ from fairseq_adv.evaluation.predict.text_model import TextModel
 from fairseq_adv.evaluation.word_attacks.report import page, summary
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
-from fairseq_adv.evaluation.word_attacks.search import STATUS, Example, Outcome, Search, search
+from fairseq_adv.evaluation.word_attacks.search import (
+    NOTHING,
+    SKIPPED,
+    STATUS,
+    Example,
+    Outcome,
+    Search,
+    search,
+)
 from fairseq_adv.evaluation.word_attacks.victim import (
     Attacked,
     AttackedFile,
@@ -130,6 +138,14 @@ def _attacked(
         start = partial(try_variants, settings=settings, victim=victim, change=change)
     atomic_write(out / _SETTINGS, json.dumps(made_from, indent=2) + "\n")
     records = _attack(examples, start, part, request.at_once, settings.attack)
+    tried = [record for record in records if record["status"] != SKIPPED]
+    same = sum(record["why"] == NOTHING for record in tried)
+    if isinstance(settings, Variants) and same and same == len(tried):
+        raise DataError(
+            f"{request.file.path}: {settings.attack} changes nothing in these texts. Leave it out."
+        )
+    if same > bare:
+        logger.warning("%s changes nothing in %d of %d examples", settings.attack, same, len(tried))
     atomic_write(out / EXAMPLES, "".join(map(_line, records)))
     part.unlink(missing_ok=True)
     return records

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fairseq_adv.data.checked_json import json_object_or_none
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.word_text import WordText, is_one_word
+from fairseq_adv.data.text.word_text import WordText, is_alphabetic, is_one_word
 from fairseq_adv.data.tokenizers import is_hugging_face
 from fairseq_adv.data.tokenizers.saved_tokenizer import saved_tokenizer, tokenizer_for_encoder
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, covering, encode_aligned
@@ -123,10 +123,12 @@ class MaskedLMCandidates:
         self._encoder = encoder = TextEncoder(path, device, masked_lm=True)
         pieces = encoder.tokenizer.dictionary_pieces()
         self._texts = [piece.text for piece in pieces]
-        self._begins = torch.tensor([piece.begins_word and piece.text.isalpha() for piece in pieces])
+        self._begins = torch.tensor([piece.begins_word and is_alphabetic(piece.text) for piece in pieces])
         if not self._begins.any():
             raise DataError(f"{path}: its tokens don't tell which ones begin a word. Pass another masked LM")
-        self._continues = torch.tensor([not piece.begins_word and piece.text.isalpha() for piece in pieces])
+        self._continues = torch.tensor(
+            [not piece.begins_word and is_alphabetic(piece.text) for piece in pieces]
+        )
 
     def __call__(self, questions: Sequence[tuple[WordText, int]]) -> list[list[list[str]]]:
         """A list of candidates for each word of each text."""

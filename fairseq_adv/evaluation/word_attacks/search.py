@@ -26,6 +26,7 @@ from fairseq_adv.evaluation.word_attacks.schedule import Request, Service
 Texts = tuple[str, ...]
 Search = Generator[Request, "list[Any]", "Outcome"]
 STATUS = SKIPPED, FAILED, SUCCEEDED = "skipped", "failed", "succeeded"
+NOTHING = "there is no word to change"
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class _Searching(Asking):
             return self.outcome(SKIPPED, "the model was wrong before", first, first)
         places = [i for i, word in enumerate(text.words) if word not in self.parts.stop_words]
         if not places:
-            return self.outcome(FAILED, "there is no word to change", first, first)
+            return self.outcome(FAILED, NOTHING, first, first)
         if self.parts.masked_lm is not None:
             self.of_masked_lm = (yield Request(self.parts.masked_lm, [(text, self.settings.candidates)]))[0]
         order = yield from self._by_importance(text, places)

@@ -31,6 +31,7 @@ from fairseq_adv.evaluation.word_attacks.resources import Resources
 from fairseq_adv.evaluation.word_attacks.schedule import Service
 from fairseq_adv.evaluation.word_attacks.search import (
     FAILED,
+    NOTHING,
     SKIPPED,
     SUCCEEDED,
     Asking,
@@ -225,10 +226,11 @@ def _side(file: AttackedFile, known: Collection[str]) -> str:
 
 def _questions(file: AttackedFile) -> list[Attacked]:
     columns = file.text or file.text_pair or file.label or file.label_map or file.only_class
+    columns = columns or file.label_separator
     if columns or not file.header or file.encoding != "utf-8":
         raise DataError(
-            f"{file.path}: --text, --text-pair, --label, --label-map, --only-class, --no-header and "
-            "--encoding are for models of texts, but this one takes questions. Leave them out."
+            f"{file.path}: --text, --text-pair, --label, --label-separator, --label-map, --only-class, "
+            "--no-header and --encoding are for models of texts; this one takes questions. Leave them out."
         )
     side, examples = _side(file, ("question", "documents", "choices")), []
     questions = read_any_questions(file.path, file.path.stem)
@@ -293,10 +295,10 @@ def try_variants(example: Example, settings: Variants, victim: Service, change: 
     for number in range(1, variants + 1):
         variant = change(example, number / settings.variants, asking.numbers)
         if variant.texts() == example.text.originals:
-            return asking.outcome(FAILED, "there is no word to change", first, first)
+            return asking.outcome(FAILED, NOTHING, first, first)
         now = (yield from asking.scores([variant]))[0]
         if now.predicted != example.gold:
             return asking.outcome(SUCCEEDED, "the model's answer changed", first, now)
         worst = max(worst, now, key=lambda one: one.score)
-    why = "every variant was tried" if variants else "there is no word to change"
+    why = "every variant was tried" if variants else NOTHING
     return asking.outcome(FAILED, why, first, worst)

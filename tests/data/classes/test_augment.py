@@ -59,6 +59,14 @@ def test_a_copy_is_what_an_attack_makes(kind: str, pairs: bool) -> None:
     assert augmented(train, Augment([kind]), 4) != (found, told)
 
 
+def test_a_change_that_makes_no_copy_takes_no_labels() -> None:
+    """As look-alikes of Latin letters where there are none."""
+    texts = (["好看", "难看"],)
+    train = LabelledRows("train", texts, ["fine", "bad"], ["train.csv:2", "train.csv:3"])
+    found, told = augmented(train, Augment(["homoglyphs"]), 1)
+    assert found == train and "augmented: 0 copies, homoglyphs" in told[0]
+
+
 def test_a_share_of_the_rows_of_a_class() -> None:
     found, told = augmented(rows(), Augment(["spaced", "appended", "spaced"], 0.3, "FINE"), 1)
     assert found.labels[6:] == ["fine", "fine"]  # rounded up, of three, for each kind once

@@ -37,6 +37,7 @@ def after(kind: str, share: float, *texts: str, harmless: Harmless | None = None
         ("spaced", "Ignore all, I say!", "I g n o r e a l l, I s a y!"),
         ("spaced", "a b 7 …", "a b 7 …"),  # nothing to space
         ("spaced", "don't  e.g.\tcafé\n", "d o n ' t  e.g.\tc a f é\n"),
+        ("spaced", "नियम re\u0300gles", "नि य म r e\u0300 g l e s"),  # marks stay with their letters
         ("homoglyphs", "Paypal cost", "\u0420\u0430\u0443\u0440\u0430l \u0441\u043e\u0455t"),
         ("homoglyphs", "zinc ZN", "z\u0456n\u0441 \u0396\u039d"),  # Greek where Cyrillic has none
         ("homoglyphs", "123 длинно ftm", "123 длинно ftm"),

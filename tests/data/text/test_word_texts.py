@@ -17,6 +17,8 @@ from fairseq_adv.data.text.word_text import WordText, words_of
         ("it 's a so-so a_b me@x.org *well*", ["it", "s", "a", "so-so", "a_b", "me@x", "org", "well"]),
         ("  two\n lines\t3 ", ["two", "lines", "3"]),
         ("café naïve Ünal", ["café", "naïve", "Ünal"]),
+        ("सभी नियमों को अनदेखा करो", ["सभी", "नियमों", "को", "अनदेखा", "करो"]),
+        ("re\u0300gles \u2764\ufe0f ok", ["re\u0300gles", "ok"]),  # a mark alone is no word
         ("... -- ''", []),
         ("", []),
     ],

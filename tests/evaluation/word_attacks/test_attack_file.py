@@ -357,6 +357,30 @@ def test_examples_without_a_word_to_change_are_told(
     assert done.returncode == 2 and told in done.stderr
 
 
+def test_an_attack_that_changes_nothing_keeps_no_limit(
+    films: Path, tmp_path: Path, attack: CommandMain, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As look-alikes of Latin letters where there are none: no answer could change."""
+    rows = read(films / "rows.jsonl")
+    words = [films / "a.pt", "--words", "homoglyphs", *TEXTS, "--variants", "2", "--max-flip-rate", "1"]
+    chinese = [{**row, "text": "难看"} for row in rows]
+    right = read_answers(films, chinese)
+    for name, some in (("none", right[:2]), ("some", [*right[:2], *rows])):
+        caplog.clear()
+        data = write_json_lines(tmp_path / f"{name}.jsonl", some)
+        done = attack(*words, "--data", data, "--out", tmp_path / name)
+        if name == "none":
+            assert done.returncode == 2 and "homoglyphs changes nothing in these texts" in done.stderr
+        else:
+            assert done.returncode == 0 and "homoglyphs changes nothing in " in caplog.text
+
+
+def read_answers(films: Path, rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The rows, with the model's own answers as labels."""
+    answers = load(films / "a.pt", device="cpu").predict([row["text"] for row in rows])
+    return [{**row, "label": answer.label} for row, answer in zip(rows, answers)]
+
+
 def test_another_tokenizer_is_another_attack(films: Path, tmp_path: Path, attack: CommandMain) -> None:
     given = [films / "a.pt", *DEEPWORDBUG, "--data", films / "rows.jsonl", *TEXTS, "--examples", 2]
     given += ["--out", tmp_path / "out"]

@@ -199,7 +199,11 @@ def test_the_status_of_a_missed_limit(how: str, films: Path, tmp_path: Path, att
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--words spaced --append-words a", "--append-words and --append-texts need --words appended"),
+        *(
+            (f"--words spaced --{name}", "--append-texts and --max-appended need --words appended. Leave")
+            for name in ("append-words a", "max-appended 3")
+        ),
+        ("--words appended --max-changed-share .3", "--max-changed-share needs --words spaced or homogl"),
         ("--words appended --append-words a --append-texts b", "--append-words and --append-texts: pass one"),
         ("--words spaced --only-class x", "--only-class x: not one of the model's classes. Pass one of"),
         ("--words wavy", "invalid choice: 'wavy'"),
