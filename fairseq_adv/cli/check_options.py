@@ -126,7 +126,8 @@ def _no_option(option: str, criterion: str, known: Sequence[str]) -> str:
         (f"--{one}" for one in _OPTIONS.get(option[2:], "").split() if f"--{one}" in all_known), None
     )
     suggestions = [meant] if meant else nearest(option, flags, all_known)
-    hint = f" fairseq-adv options {criterion} lists those of the criterion" if flags else ""
+    is_ours = method is not None and method.__module__.startswith("fairseq_adv.")
+    hint = f" fairseq-adv options {criterion} lists those of the criterion" if is_ours else ""
     return f"{option}: no such option.{_did_you_mean(suggestions)}{hint or ' See fairseq-train --help'}"
 
 

@@ -42,7 +42,7 @@ filled in unless you pass them:
   --precision auto, for our criterions (not with --fp16, --bf16, --amp and the like): bf16 autocast on a CPU
     with bf16 instructions (see fairseq-adv doctor), --bf16 on a GPU that has it, else fp32; docs/start.md
     lists which runs stay in fp32 on every GPU. --precision fp32 turns bf16 off. A run that resumes keeps its
-    precision on any device
+    precision; a CPU's bf16 autocast is fp16 autocast on a GPU
   --optimizer torch_adamw --adam-betas '(0.9, 0.98)' --adam-eps 1e-06 --weight-decay 0.01 --clip-norm 1.0
   --lr 5e-05, or with an encoder narrower than 768 the method's own, up to 2e-04
   --lr-scheduler polynomial_decay, with warm-up over the first 6 % of the updates

@@ -95,7 +95,9 @@ def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
     from fairseq_adv.tasks.task_record import answer_file, record_named
 
     record = record_named(cfg.task._name)
-    if record is None or record.next_command is None:
+    if record is None or not record.predictor:  # a task of the user's own
+        command = f"fairseq-adv validate {shlex.quote(checkpoint)}"
+    elif record.next_command is None:
         command = answer_file(checkpoint)
     else:
         command = record.next_command(cfg, checkpoint, encoder)

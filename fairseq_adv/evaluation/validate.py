@@ -6,15 +6,16 @@ import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.logging import metrics
+from omegaconf import OmegaConf
 from torch import nn
 
 from fairseq_adv.data.errors import DataError
@@ -131,7 +132,7 @@ def evaluate(
         raise DataError(
             f"{path}: trained with --criterion {name}, which is unknown here. Pass its folder as --user-dir"
         )
-    criterion = trained.task.build_criterion(trained.cfg.criterion)
+    criterion = trained.task.build_criterion(_without_old_options(trained.cfg.criterion))
     trained.model.eval()
     criterion.eval()
     names = _classes(trained)
@@ -172,6 +173,15 @@ def evaluate(
         scores, names, all_logits, classes, read_temperature(trained.path),
         thresholds=read_thresholds(trained.path),
     )  # fmt: skip
+
+
+def _without_old_options(options: Any) -> Any:
+    """A criterion's options without those that it no longer has, which fairseq refuses: flooding had more in
+    0.3."""
+    if (declared := CRITERION_DATACLASS_REGISTRY.get(options._name)) is None:
+        return options
+    known = {one.name for one in fields(declared)}
+    return OmegaConf.create({name: value for name, value in options.items() if name in known})
 
 
 def calibrate_thresholds(path: Path, validated: Validated, split: str) -> dict[str, float]:

@@ -35,8 +35,10 @@ def use_lean_layers(model: nn.Module) -> None:
 
 
 def _is_usual(layer: Any) -> bool:
-    attention = layer.self_attn
-    if type(layer).forward is not TransformerEncoderLayerBase.forward or "forward" in vars(layer):
+    attention, usual = layer.self_attn, TransformerEncoderLayerBase
+    if type(layer).forward is not usual.forward or "forward" in vars(layer):
+        return False
+    if type(layer).residual_connection is not usual.residual_connection:
         return False
     if type(attention) is not MultiheadAttention or attention.bias_k is not None:
         return False

@@ -14,6 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, ContextManager, NamedTuple
 from weakref import WeakKeyDictionary
 
+from fairseq.models.roberta.model import RobertaClassificationHead, RobertaEncoder, RobertaModel
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
@@ -50,8 +51,9 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
 
     It has no effect in evaluation, in a model whose layers are neither fairseq's nor of the kinds of
     transformers' that can be cut (BERT, RoBERTa, ELECTRA, DeBERTa, DistilBERT, MPNet and their like), in one
-    whose last layer is also an earlier one (ALBERT), or with activation checkpointing, whose backward pass
-    runs the layer again outside the context.
+    of fairseq's with the user's own head or forward pass, which may read all tokens, in one whose last layer
+    is also an earlier one (ALBERT), or with activation checkpointing, whose backward pass runs the layer
+    again outside the context.
     """
     if model not in _last_layers:
         _last_layers[model] = _find_last_layer(model)
@@ -71,6 +73,22 @@ def last_layer_at_first_token(model: nn.Module) -> Iterator[None]:
         del last.layer.self_attn.forward, last.layer.residual_connection
 
 
+def _reads_the_first(model: nn.Module) -> bool:
+    """Whether a model of fairseq's is known to read nothing but the first token's features."""
+    for module in model.modules():
+        if isinstance(module, RobertaModel):
+            of_model, of_encoder = type(module), type(module.encoder)
+            return (
+                of_model.forward is RobertaModel.forward
+                and of_encoder.forward is RobertaEncoder.forward
+                and of_encoder.extract_features is RobertaEncoder.extract_features
+                and all(
+                    type(head) is RobertaClassificationHead for head in module.classification_heads.values()
+                )
+            )
+    return False
+
+
 def _find_last_layer(model: nn.Module) -> _Last | FirstTokenModules | None:
     for module in model.modules():
         if isinstance(module, HFEncoderModel):
@@ -81,6 +99,8 @@ def _find_last_layer(model: nn.Module) -> _Last | FirstTokenModules | None:
         return None
     can_be_cut = (
         isinstance(layer, TransformerEncoderLayerBase)
+        and type(layer).residual_connection is TransformerEncoderLayerBase.residual_connection
+        and _reads_the_first(model)
         and not hasattr(layer, "precheckpoint_forward")
         and all(other is not layer for other in others)
     )

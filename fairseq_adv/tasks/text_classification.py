@@ -157,7 +157,8 @@ def _check_split(cfg: Any, split: str) -> None:
 
 def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path], is_ours: bool) -> None:
     folder = folders[0]
-    classes = None if options.has("--regression-target") else _count_classes(folder)
+    is_own = options.has("--num-classes") and not (folder / "label").is_dir()  # a task that reads other files
+    classes = None if options.has("--regression-target") else 1 if is_own else _count_classes(folder)
     options.fill({"--num-classes": str(classes or 1), "--init-token": "0"})
     vocabulary = folder / FOLDER / HF_VOCABULARY
     if not vocabulary.is_file() or json_object(vocabulary).get("separators") != 1:
@@ -194,7 +195,8 @@ def _made_from(folder: Path, key: str) -> Any:
 
 
 def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> Optional[List[int]]:
-    return [count_index(folders[0] / "input0", split)[0]]
+    folder = folders[0] / "input0"
+    return [count_index(folder, split)[0]] if folder.is_dir() else None
 
 
 def _next_command(cfg: Any, checkpoint: str, encoder: str) -> str:

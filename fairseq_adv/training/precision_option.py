@@ -73,7 +73,7 @@ class PrecisionOption:
         """
         _set(common, precision)
         on_cpu = computes_on_the_cpu(common.cpu)
-        told = precision if precision != "amp" else _AUTOCAST if on_cpu else "--amp"
+        told = precision if precision != "amp" else _AUTOCAST if on_cpu else "--amp, fp16 autocast on a GPU"
         told += f", as in {path}"
         if precision != "fp32" and on_cpu and not bf16_products():
             told += "; this processor has no bf16 instructions, so training is slower than in fp32"

@@ -122,8 +122,10 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
             )
         extra[_ENDED] = updates
     _convert_position(position, saved, trainer.cfg)
-    if of_data:
+    if refused:
         position["version"] = 1  # past the end of fewer rows is the end
+    if "data" in _options(refused) and _shard(saved, position) != _shard(trainer.cfg, position):
+        position["iterations_in_epoch"] = 0
     if changes.told:
         logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
     if refused:
@@ -136,7 +138,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
 
 def _data_changes(before: Any, now: Mapping[str, Any], trainer: Trainer) -> list[str]:
     if before is None:
-        return ["data: not known, since it was made before 0.4 or without fairseq_adv"]
+        return ["contents of the data: not known, since it was made before 0.4 or without fairseq_adv"]
     return differences(before, now, str(getattr(trainer.cfg.task, "data", "")))
 
 
@@ -223,6 +225,12 @@ def checkpoint_path(trainer: Trainer) -> str:
     own = os.path.join(saving.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
     first = saving.continue_once or saving.finetune_from_model or own
     return own if os.path.isfile(own) else str(first)
+
+
+def _shard(cfg: Any, position: Mapping[str, Any]) -> str:
+    """The data folder of the epoch: fairseq takes several in turn."""
+    folders = utils.split_paths(str(options_of(cfg)["task"].get("data") or ""))
+    return str(folders[(position.get("epoch", 1) - 1) % len(folders)])
 
 
 def _convert_position(position: dict[str, Any], saved: Any, current: Any) -> None:

@@ -719,6 +719,19 @@ def test_a_method_of_the_users_own_is_treated_like_ours(data: Path, encoder: Pat
     assert filled["--max-update"] == plain["--total-num-update"]  # unless told otherwise, as many updates
 
 
+def test_a_task_of_ones_own_on_other_files(tmp_path: Path) -> None:
+    """It has the options of the objective's task, but not its data; and nothing that predict could answer."""
+    record = described_tasks()["text_classification"]
+    assert record.fill is not None and record.rows is not None
+    options = TrainOptions(["--num-classes", "7"])
+    record.fill(options, [tmp_path], None, True)
+    assert options.value("--num-classes") == "7" and record.rows(options, [tmp_path], "train") is None
+    with pytest.raises(DataError, match=r"label/dict.txt: no such file"):
+        record.fill(TrainOptions([]), [tmp_path], None, True)
+    cfg = OmegaConf.create({"task": {"_name": "their_task"}, "common": {"user_dir": str(tmp_path)}})
+    assert next_command(cfg, "a b.pt", "") == f"fairseq-adv validate 'a b.pt' --user-dir {tmp_path}"
+
+
 def test_a_folder_may_begin_with_a_dash(data: Path, encoder: Path) -> None:
     filled = filled_in(str(data), encoder, ["--save-dir=-out"])
     assert checked(str(data), filled).log_file == "-out/train.log"

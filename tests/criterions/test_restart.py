@@ -455,6 +455,18 @@ def test_a_converted_position_may_be_past_the_end(
     assert (position["version"], position["iterations_in_epoch"]) == (version, done)
 
 
+@pytest.mark.parametrize(("now", "done"), [("{0}:{0}-more", 0), ("{0}-more:{0}", 6), ("{0}", 6)])
+def test_a_position_in_another_shard_is_its_beginning(data: Path, saved: Path, now: str, done: int) -> None:
+    run = freelb(data, saved, "--allow-changed-options")
+    state = torch.load(saved / "checkpoint_last.pt", weights_only=False)
+    position = {"epoch": 2, "iterations_in_epoch": 6, "version": 2}  # of the only one
+    state["extra_state"]["train_iterator"] = position
+    OmegaConf.set_struct(run.cfg, False)
+    run.cfg.task.data = now.format(data)
+    check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
+    assert position == {"epoch": 2, "iterations_in_epoch": done, "version": 2 if now == "{0}" else 1}
+
+
 def test_every_option_that_may_change_is_one_of_fairseqs_and_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     table = page[page.index("## What may change") : page.index("## Arrays")]

@@ -113,6 +113,15 @@ def test_a_method_of_the_users_own_is_in_the_user_dir(
     assert validate(tmp_path / "checkpoint.pt", "--cpu", *own).returncode == 0
 
 
+def test_options_that_a_criterion_no_longer_has(saved: Path, tmp_path: Path, validate: CommandMain) -> None:
+    """As those of the base method of 0.3's flooding."""
+    state = torch.load(saved / "checkpoint.pt")
+    state["cfg"]["criterion"]["base_method"] = "freelb"
+    torch.save(state, tmp_path / "checkpoint.pt")
+    done = validate(tmp_path / "checkpoint.pt", "--cpu")
+    assert done.returncode == 0 and done.stdout == validate(saved / "checkpoint.pt", "--cpu").stdout
+
+
 def test_fairseqs_regularisers_are_refused_in_training_only(
     saved: Path, tmp_path: Path, validate: CommandMain
 ) -> None:

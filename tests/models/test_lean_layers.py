@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from support import ADVERSARIAL, batch, build, train_args, write_task
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -87,6 +88,19 @@ def test_checkpoints_are_equal_and_unusual_layers_are_left_alone(data: Path) -> 
         for hook in hooks:
             hook.remove()
     assert before.keys() == run.model.state_dict().keys()
+
+
+class Halved(TransformerEncoderLayerBase):
+    def residual_connection(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return residual + x / 2
+
+
+def test_another_residual_connection_is_left_alone(data: Path) -> None:
+    run = build(train_args(data, None, "standard"))
+    first, second = layers_of(make_plain(run))[:2]
+    first.__class__ = Halved
+    use_lean_layers(run.model)
+    assert "forward" not in vars(first) and "forward" in vars(second)
 
 
 def test_layers_whose_weights_are_moved_are_left_alone(data: Path) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 import torch
 from criterions.restated import one_step
+from fairseq.models.roberta.model import RobertaClassificationHead, RobertaModel
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
+from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from hf_encoders import WORDS, hf_run, save_encoder
 from support import batch, build, flat_gradient, train_args, write_questions, write_task
 from torch.utils.flop_counter import FlopCounterMode
@@ -109,6 +111,45 @@ def test_a_head_that_reads_all_tokens_keeps_the_whole_layer(tmp_path: Path, fold
     save_encoder(tmp_path / "encoder", "electra", WORDS, summary_type="mean")
     run = hf_run(folders, tmp_path / "encoder", "commonsense_qa", "standard")
     assert run.model.first_token_modules is None
+
+
+class Mean(RobertaClassificationHead):
+    """Reads all tokens."""
+
+    def forward(self, features: torch.Tensor, **options: Any) -> torch.Tensor:
+        return super().forward(features.mean(1, keepdim=True), **options)  # type: ignore[no-any-return]
+
+
+class Halved(TransformerEncoderLayerBase):
+    def residual_connection(self, x: torch.Tensor, residual: torch.Tensor) -> torch.Tensor:
+        return residual + x / 2
+
+
+class OwnRoberta(RobertaModel):
+    def forward(self, *words: Any, **options: Any) -> Any:
+        return super().forward(*words, **options)
+
+
+@pytest.mark.parametrize("own", ["a head", "a layer", "a forward pass"])
+def test_parts_of_the_users_own_keep_the_whole_layer(folders: dict[str, Path], own: str) -> None:
+    """And so train what is evaluated: without dropout the logits are the same in both."""
+    run = side(folders, "text_classification", "standard")
+    model: Any = run.model
+    for part in model.modules():
+        if own == "a head" and isinstance(part, RobertaClassificationHead):
+            part.__class__ = Mean
+        elif own == "a layer" and isinstance(part, TransformerEncoderLayerBase):
+            part.__class__ = Halved
+        elif own == "a forward pass" and isinstance(part, RobertaModel):
+            part.__class__ = OwnRoberta
+    sample = batch(run, ROWS)
+    with last_layer_at_first_token(model):
+        assert model.encoder.extract_features(sample["net_input"]["src_tokens"])[0].size(1) > 1
+    if own == "a layer":  # fairseq's fast path of evaluation doesn't call it
+        return
+    trained = run.criterion.objective.predict(model, sample)
+    model.eval()
+    torch.testing.assert_close(trained, run.criterion.objective.predict(model, sample), rtol=1e-5, atol=1e-6)
 
 
 def products(run: SimpleNamespace) -> int:

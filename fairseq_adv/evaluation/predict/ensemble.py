@@ -124,8 +124,9 @@ class Scores:
             with np.load(path, allow_pickle=False) as file:
                 about = parsed(str(file["about"]))
                 arrays = {name: file[name] for name in _ARRAYS}
-            kind, task, split, temperature = (about[key] for key in ("kind", "task", "split", "temperature"))
+            kind, task, split = (about[key] for key in ("kind", "task", "split"))
             made_from, thresholds = dict(about["made_from"]), about.get("thresholds", {})
+            temperature = about.get("temperature", 1.0)  # 0.3 wrote none
             if about["format"] != _FORMAT or not (TEMPERATURE[1](temperature) and THRESHOLDS[1](thresholds)):
                 raise ValueError(f"format {about['format']}, temperature {temperature}")
         except (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,17 @@ def test_a_file_gives_back_what_was_written_without_pickle(tmp_path: Path) -> No
         for name in ("kind", "task", "split", "made_from", "temperature"):
             assert getattr(found, name) == getattr(scores, name)
         assert [p.name for p in path.parent.iterdir() if p.name.endswith(".tmp")] == []
+
+
+def test_a_file_of_0_3_has_no_temperature(tmp_path: Path) -> None:
+    scores = classes()
+    scores.save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as file:
+        arrays = dict(file)
+    about = json.loads(str(arrays["about"]))
+    del about["temperature"], about["thresholds"]
+    np.savez(tmp_path / "b.npz", **{**arrays, "about": np.array(json.dumps(about))})
+    assert Scores.load(tmp_path / "b.npz").temperature == 1
 
 
 def test_the_mean_of_log_probabilities(tmp_path: Path) -> None:
