@@ -37,7 +37,10 @@ def reason_not_finite(
     else:
         what = f"{'the loss' if bad else _of_the_gradient(trainer.model)} is not finite"
     if is_scale:
-        what += f", even at the smallest loss scale (--min-loss-scale {cfg.common.min_loss_scale:g})"
+        floor = cfg.common.threshold_loss_scale or 0.0
+        option = "threshold" if floor > cfg.common.min_loss_scale else "min"
+        least = max(floor, cfg.common.min_loss_scale)
+        what += f", even at the smallest loss scale (--{option}-loss-scale {least:g})"
     values = {name.replace("_", "-"): getattr(cfg.criterion, name) for name in sizes}
     smaller = [f"--{name} {value:g}" for name, value in values.items() if value]
     advice, is_first = [], trainer.get_num_updates() == 0

@@ -23,6 +23,7 @@ from fairseq_adv.fairseq_patches.replace import Original
 
 _lock = threading.RLock()
 _ahead: WeakSet[threading.Thread] = WeakSet()  # the threads of load_ahead
+_left: WeakSet[threading.Thread] = WeakSet()  # those whose mini-batches nobody takes any more
 _has_ended = threading.Event()  # the process
 _LONGEST = 10.0  # seconds to wait for one of them
 
@@ -67,7 +68,7 @@ def load_ahead(original: Original, self: Any) -> None:
     of torch when Python shuts down then aborts the process ("terminate called without an active exception"):
     a run ends with status 134, not its own, whether it failed, was stopped, or had done all its updates.
     """
-    source, batches = self._source, _until_the_end(self._source)
+    source, batches = self._source, _until_the_end(self, self._source)
     self._source = batches
     _ahead.add(self)
     original(self)
@@ -75,37 +76,67 @@ def load_ahead(original: Original, self: Any) -> None:
     batches.close()  # and with it the iterator, whose processes end then
 
 
-def _until_the_end(source: Any) -> Generator[Any, None, None]:
+def _until_the_end(thread: threading.Thread, source: Any) -> Generator[Any, None, None]:
     for item in source:
-        if _has_ended.is_set():
+        if _has_ended.is_set() or thread in _left:
             return
         yield item
+
+
+@contextmanager
+def loading_ends() -> Iterator[None]:
+    """The threads that begin in the block end with it.
+
+    fairseq_cli/train.py, line 492: after ``--max-valid-steps`` nobody takes the validation's other
+    mini-batches, and the thread waited for ever, with the processes that load them: as many of each as there
+    had been validations.
+    """
+    before = set(_ahead)
+    try:
+        yield
+    finally:
+        for thread in set(_ahead) - before:
+            _left.add(thread)
+            _let_go(thread)
+
+
+def _let_go(thread: Any) -> None:
+    """A thread that waits until somebody takes a mini-batch goes on without."""
+    batches = thread._queue
+    with batches.not_full:
+        batches.maxsize = sys.maxsize
+        batches.not_full.notify_all()
 
 
 @atexit.register
 def _end_threads() -> None:
     _has_ended.set()
     for thread in list(_ahead):
-        batches = thread._queue  # type: ignore[attr-defined]
-        with batches.not_full:  # nobody takes mini-batches any more
-            batches.maxsize = sys.maxsize
-            batches.not_full.notify_all()
+        _let_go(thread)
         thread.join(_LONGEST)
 
 
 class WholeEpochs(EpochBatchIterator):  # type: ignore[misc]
-    """``--skip-remainder-batch`` leaves out the last mini-batch of an epoch only.
+    """``--skip-remainder-batch`` leaves out the last mini-batch of an epoch only, and ``--curriculum`` ends.
 
     fairseq/data/iterators.py, line 519: when a run resumes within an epoch, fairseq takes the number of
     mini-batches that are left for the number of all, and leaves out more, or the whole rest of the epoch.
+
+    Line 480: an iterator that is used again keeps the first epoch's ``shuffle``, but saves the present one:
+    a run with ``--curriculum`` was never shuffled, until it was resumed, in another order.
     """
 
     skip_remainder_batch: bool
 
-    def _get_iterator_for_epoch(self, *words: Any, **options: Any) -> Any:
+    def _get_iterator_for_epoch(
+        self, epoch: int, shuffle: bool, fix_batches_to_gpus: bool = False, offset: int = 0
+    ) -> Any:
         is_asked, self.skip_remainder_batch = self.skip_remainder_batch, False
+        if self.reuse_dataloader and self.dataloader is not None:
+            self.batch_sampler.shuffle = shuffle
+            self.batch_sampler.fix_batches_to_gpus = fix_batches_to_gpus
         try:
-            iterator = super()._get_iterator_for_epoch(*words, **options)
+            iterator = super()._get_iterator_for_epoch(epoch, shuffle, fix_batches_to_gpus, offset)
         finally:
             self.skip_remainder_batch = is_asked
         if is_asked and iterator is not None:

@@ -17,6 +17,7 @@ from omegaconf import OmegaConf
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.rows_dataset import check_validation_lengths
 from fairseq_adv.fairseq_patches import signals
+from fairseq_adv.fairseq_patches.data_loading import loading_ends
 from fairseq_adv.fairseq_patches.replace import TRAIN, Original, loaded
 from fairseq_adv.fairseq_patches.run_options import check_run
 from fairseq_adv.fairseq_patches.save_dir_lock import lock_save_dir
@@ -135,7 +136,11 @@ def validate_and_save(
     has trained to the end, however it ended. A run that has learned nothing says so there, and still ends
     with status 0.
     """
-    losses, is_done = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    losses, is_done = [None], False
+    if end_of_epoch or not _is_repeated(cfg, trainer):
+        with loading_ends():
+            losses, is_done = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
+    _forget_no_number()
     is_last = end_of_epoch and (_was_last(cfg, epoch_itr) or trainer.get_lr() <= cfg.optimization.stop_min_lr)
     if not is_done and (is_last or signals.is_asked_to_stop(trainer)):
         if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
@@ -150,6 +155,28 @@ def validate_and_save(
         _remarks[:] = [trainer.remark(metrics.get_meters("train"))]
         logging.getLogger(TRAIN[0]).addFilter(_add_remark)  # again: no effect
     return losses, is_done
+
+
+def _is_repeated(cfg: Any, trainer: Any) -> bool:
+    """Whether a validation or checkpoint would be due that this update has had.
+
+    fairseq_cli/train.py, line 327: also after a mini-batch whose update overflowed. ``--patience`` counted
+    the second validation as one that is no better.
+    """
+    updates, seen = trainer.get_num_updates(), getattr(trainer, "validated_update", None)
+    if seen is None:  # fairseq's own trainer
+        return False
+    trainer.validated_update = updates
+    every = (cfg.dataset.validate_interval_updates, cfg.checkpoint.save_interval_updates)
+    return bool(updates == seen and any(one > 0 and updates % one == 0 for one in every))
+
+
+def _forget_no_number() -> None:
+    """A NaN isn't the best score of ``--patience``: nothing would be better, and the run would stop."""
+    stopping = _should_stop_early()
+    if stopping is not None and math.isnan(getattr(stopping, "best", None) or 0.0):
+        for name in _COUNTED:
+            delattr(stopping, name)
 
 
 def get_valid_stats(

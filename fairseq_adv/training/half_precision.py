@@ -1,4 +1,5 @@
-"""What a checkpoint needs so that a run in half precision goes on as if it had not been stopped."""
+"""What a checkpoint needs so that a run in half precision goes on as if it had not been stopped, and when it
+has diverged for good."""
 
 from __future__ import annotations
 
@@ -13,6 +14,28 @@ from torch import Tensor
 _LOSS_SCALE, _RETRIES, _MASTERS = "loss_scaler", "amp_retries", "fp32_weights"
 # Of fairseq's DynamicLossScaler: its updates, and when it last changed its scale, and why.
 _COUNTERS = ("_iter", "_last_overflow_iter", "_last_rescale_iter", "_overflows_since_rescale")
+_MOST_OVERFLOWS = 50  # one after the other
+
+
+def at_the_floor(optimizer: Any, before: int) -> int:
+    """Counts an overflow at ``--threshold-loss-scale``, below which the loss scale never falls.
+
+    fairseq/optim/dynamic_loss_scaler.py, line 42: it never reaches ``--min-loss-scale`` then, so fairseq
+    skipped the updates of a diverged run for ever.
+
+    Args:
+        before: how many there have been without an update between them.
+
+    Raises:
+        FloatingPointError: there are too many.
+    """
+    scaler = getattr(optimizer, "scaler", None)
+    floor = getattr(scaler, "threshold", None)
+    if scaler is None or floor is None or scaler.loss_scale > floor:
+        return before
+    if before + 1 >= _MOST_OVERFLOWS:
+        raise FloatingPointError(f"{before + 1} overflows at the least loss scale")
+    return before + 1
 
 
 def state_of(trainer: Any) -> dict[str, Any]:

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 # In a checkpoint's ``extra_state``: the changes that the user agreed to, and at which update.
 RECORD = "changed_options"
+FIRST_UPDATE = "first_update"  # there too: the losses of a run's first update
 # There too, from reading the checkpoint until the end of ``load_checkpoint``, on all workers.
 JUST_NOW = "changed_options_now"
 # Digests of the data, see :mod:`fairseq_adv.training.data_digest`.
@@ -82,7 +83,11 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
     """
     saving, saved = trainer.cfg.checkpoint, state.get("cfg")
     asked = (saving.reset_optimizer, saving.reset_lr_scheduler, saving.reset_meters, saving.reset_dataloader)
-    if any(asked) or not _is_of_a_training(state, trainer):
+    if not _is_of_a_training(state, trainer):
+        return
+    if any(asked):
+        if not saving.reset_dataloader:
+            convert_position(state, trainer)
         return
     extra = state["extra_state"] = state.get("extra_state") or {}
     updates, position = _updates(state), extra.get("train_iterator", {})
@@ -121,7 +126,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
                 f"{path} with an empty --save-dir to start from its weights"
             )
         extra[_ENDED] = updates
-    _convert_position(position, saved, trainer.cfg)
+    convert_position(state, trainer)
     if refused:
         position["version"] = 1  # past the end of fewer rows is the end
     if "data" in _options(refused) and _shard(saved, position) != _shard(trainer.cfg, position):
@@ -134,6 +139,23 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
         extra[JUST_NOW] = refused
         _rename(state.get("optimizer_history"), saved, trainer)
         _forget_scores(state, refused, saving.maximize_best_checkpoint_metric)
+
+
+def forget_the_run(state: dict[str, Any], keeps_its_place: bool) -> None:
+    """Drops what a checkpoint knows of the run that wrote it, for another that starts from its weights.
+
+    Args:
+        keeps_its_place: with fairseq's ``--reset-…`` options, which say what of it is dropped:
+            ``--stop-time-hours`` counts from now on, and the rest stays.
+    """
+    extra = state.get("extra_state") or {}
+    names = [RECORD, FIRST_UPDATE, "previous_training_time"]
+    if not keeps_its_place:
+        names += ["best", "val_loss", "metrics", PATIENCE, PLATEAU]
+        if "train_iterator" in extra:
+            extra["train_iterator"] = {"version": 2, "epoch": 1, "iterations_in_epoch": 0, "shuffle": True}
+    for name in names:
+        extra.pop(name, None)
 
 
 def _data_changes(before: Any, now: Mapping[str, Any], trainer: Trainer) -> list[str]:
@@ -233,13 +255,16 @@ def _shard(cfg: Any, position: Mapping[str, Any]) -> str:
     return str(folders[(position.get("epoch", 1) - 1) % len(folders)])
 
 
-def _convert_position(position: dict[str, Any], saved: Any, current: Any) -> None:
+def convert_position(state: dict[str, Any], trainer: Trainer) -> None:
     """Keeps the number of examples seen; fairseq counts mini-batches per worker, and doesn't convert them.
 
     A position within an update is moved back to its first mini-batch: fairseq (fairseq/data/iterators.py,
     line 594) would take it for the end of the epoch, and begin the epoch again.
     """
-    done, old, new = position.get("iterations_in_epoch", 0), options_of(saved), options_of(current)
+    position = (state.get("extra_state") or {}).get("train_iterator")
+    if not position or not state.get("cfg"):
+        return
+    done, old, new = position.get("iterations_in_epoch", 0), options_of(state["cfg"]), options_of(trainer.cfg)
     for size in ("batch_size", "max_tokens"):
         before, now = _per_iteration(old, size), _per_iteration(new, size)
         if before == now or not done:

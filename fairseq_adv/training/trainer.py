@@ -60,17 +60,18 @@ from fairseq_adv.training.plateau import plateau_state, resume_plateau
 from fairseq_adv.training.precision_option import PrecisionOption, refuse_precision, set_up_gpu
 from fairseq_adv.training.restart import (
     DATA,
+    FIRST_UPDATE,
     RECORD,
     check_restart,
     check_start,
+    convert_position,
     follow_precision,
+    forget_the_run,
     use_new_options,
 )
 from fairseq_adv_compat.checkpoints import Refused
 
 logger = logging.getLogger(__name__)
-
-FIRST_UPDATE = "first_update"  # its losses, in a checkpoint's extra_state
 
 
 def set_mode_once(model: nn.Module) -> None:
@@ -159,6 +160,7 @@ class AdversarialTrainer(Trainer):
         self._head_told = ""
         self.changes: list[Any] = []
         self._has_overflown = False  # in the present update
+        self._overflows_at_floor = 0  # one after the other, at the least loss scale
         self.precision = PrecisionOption(criterion.cfg.precision)
         self.precision.begin(cfg.common)
         # fairseq trains these copies, although they get no gradient: in RoBERTa-large 302M parameters in
@@ -265,6 +267,7 @@ class AdversarialTrainer(Trainer):
                 part[key] = {n: w for n, w in weights.items() if not is_inference_copy(n, weights)}
         return state
 
+    validated_update = -1  # the one after which the last validation or checkpoint may have been due
     unseen_loss: float | None = None  # of the epoch at whose end a signal is about to end the run
 
     def extra_state(self) -> dict[str, Any]:
@@ -354,10 +357,11 @@ class AdversarialTrainer(Trainer):
         number_as_before(state, self)
         starts = starts_anew(state, self, reset_optimizer)
         self._head_told = prepare_head(state, self, starts)
+        if starts:
+            forget_the_run(state, keeps_its_place=reset_optimizer)
         if reset_optimizer:
-            # --stop-time-hours counts from now on.
-            for name in (RECORD, FIRST_UPDATE, "previous_training_time"):
-                (state.get("extra_state") or {}).pop(name, None)
+            if self.cfg.checkpoint.reset_optimizer and not self.cfg.checkpoint.reset_dataloader:
+                convert_position(state, self)
         else:
             follow_precision(state, self, self.precision)
             check_restart(state, self, self.method.cfg.allow_changed_options, self._data)
@@ -442,7 +446,12 @@ class AdversarialTrainer(Trainer):
         logs = self.method.update_logs
         read = start_copy(logs)
         # A norm that is on the host was moved there, after the logs and in the same stream.
-        norm = super().clip_grad_norm(clip_norm).cpu()
+        try:
+            norm = super().clip_grad_norm(clip_norm).cpu()
+        except OverflowError:
+            self._overflows_at_floor = half_precision.at_the_floor(self.optimizer, self._overflows_at_floor)
+            raise
+        self._overflows_at_floor = 0
         for log, hosted in zip(logs, read()):
             log.update(hosted)
         self._has_overflown = False

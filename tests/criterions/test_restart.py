@@ -455,6 +455,35 @@ def test_a_converted_position_may_be_past_the_end(
     assert (position["version"], position["iterations_in_epoch"]) == (version, done)
 
 
+def test_a_named_file_without_an_optimizers_state_gives_its_weights_alone(data: Path, tmp_path: Path) -> None:
+    """Another run starts from it, which has its own best score, epochs and hours."""
+    other = freelb(data, tmp_path / "other", "--no-save-optimizer-state")
+    position = {"epoch": 11, "iterations_in_epoch": 3, "version": 2, "shuffle": True}
+    known = {"best": 0.1, "val_loss": 0.2, "previous_training_time": 7200, "train_iterator": position}
+    other.trainer.save_checkpoint(str(tmp_path / "other.pt"), {**known, "patience": {"num_runs": 3}})
+    run = freelb(data, tmp_path / "save", "--restore-file", str(tmp_path / "other.pt"))
+    extra = run.trainer.load_checkpoint(str(tmp_path / "other.pt"))
+    assert not {"best", "val_loss", "previous_training_time", "patience"} & extra.keys()
+    assert (extra["train_iterator"]["epoch"], extra["train_iterator"]["iterations_in_epoch"]) == (1, 0)
+
+
+@pytest.mark.parametrize("reset", ["--reset-lr-scheduler", "--reset-meters", "--reset-optimizer"])
+@pytest.mark.parametrize(
+    ("more", "done"), [([], 6), (["--reset-dataloader"], 6), (["--batch-size", "2"], 12)]
+)
+def test_a_position_is_converted_with_fairseqs_resets_too(
+    data: Path, saved: Path, tmp_path: Path, reset: str, more: list[str], done: int
+) -> None:
+    state = torch.load(saved / "checkpoint_last.pt", weights_only=False)
+    state["extra_state"]["train_iterator"] |= {"epoch": 1, "iterations_in_epoch": 6}
+    torch.save(state, tmp_path / "checkpoint_last.pt")
+    run = freelb(data, tmp_path, reset, *more)
+    extra = run.trainer.load_checkpoint(
+        str(tmp_path / "checkpoint_last.pt"), **dict.fromkeys([reset[2:].replace("-", "_")], True)
+    )
+    assert extra["train_iterator"]["iterations_in_epoch"] == done
+
+
 @pytest.mark.parametrize(("now", "done"), [("{0}:{0}-more", 0), ("{0}-more:{0}", 6), ("{0}", 6)])
 def test_a_position_in_another_shard_is_its_beginning(data: Path, saved: Path, now: str, done: int) -> None:
     run = freelb(data, saved, "--allow-changed-options")

@@ -74,6 +74,16 @@ def test_it_ends_with_one_line_and_no_dump(
     assert not list(tmp_path.glob("*.pt")) and "nan_detector" not in done.stdout
 
 
+def test_a_loss_scale_that_may_not_fall_does_not_keep_it_alive(data: Path, tmp_path: Path) -> None:
+    """fairseq skips every update, for ever; so do its recipes, which pass --threshold-loss-scale 1."""
+    words = [*HALF[:3], "--threshold-loss-scale", "1", "--max-epoch", "9", *HIGH]
+    done = run_command(command("fairseq-train"), *train_args(data, tmp_path, "standard", *words))
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.count("gradient overflow detected") == 50
+    told = r"error: update 2: the loss is not finite, even at .* scale \(--threshold-loss-scale 1\)\. "
+    assert re.match(told, done.stderr), done.stderr
+
+
 def test_what_was_saved_stays_and_resumes(data: Path, tmp_path: Path) -> None:
     """The second epoch's rate is too high: its second update finds out, again and again."""
     args = train_args(data, tmp_path, "standard", "--lr", "0.01,1e20", "--log-file", str(tmp_path / "a.log"))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import fairseq.trainer
+import fairseq_cli.train
 import pytest
 import torch
 from fairseq import checkpoint_utils
@@ -33,6 +36,7 @@ from support import (
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.fairseq_patches.checkpoint_files import COPIES
+from fairseq_adv.fairseq_patches.training_loop import validate_and_save
 from fairseq_adv.training.trainer import AdversarialTrainer, Trainer
 
 YAML = """
@@ -270,6 +274,83 @@ def test_rows_of_validation_that_are_too_long_are_told_before_training(data: Pat
         begin()
     for more in (["--shorten-method", "truncate"], left_out, ["--disable-validation"]):
         begin(*more)
+
+
+def test_a_curriculum_ends_also_in_an_iterator_that_is_used_again(data: Path) -> None:
+    """And a run that resumes in a later epoch has its order."""
+    order: list[list[list[int]]] = []
+    for start in (1, 2):
+        run = build(train_args(data, None, "standard", "--curriculum", "1"))
+        iterator = run.trainer.get_train_iterator(start, disable_iterator_cache=False)
+        for _ in range(start, 4):
+            batches = iterator.next_epoch_itr(shuffle=iterator.next_epoch_idx > run.cfg.dataset.curriculum)
+            order.append([sample["id"].tolist() for sample in batches])
+            iterator = run.trainer.get_train_iterator(
+                iterator.next_epoch_idx, load_dataset=False, disable_iterator_cache=False
+            )
+    assert order[1] != order[2] and order[0] not in order[1:]
+    assert order[1:3] == order[3:]
+
+
+def test_loading_ends_with_the_validation_that_it_is_for(data: Path) -> None:
+    """After --max-valid-steps nobody takes the other mini-batches."""
+    run = build(train_args(data, None, "standard"))
+
+    def begin(*rest: Any) -> Any:
+        iterator = run.task.get_batch_iterator(
+            run.task.dataset("train"), max_sentences=1, num_workers=1, data_buffer_size=2
+        )
+        next(iterator.next_epoch_itr(shuffle=False))
+        return [None], False
+
+    def running() -> int:
+        return threading.active_count() + len(torch.multiprocessing.active_children())
+
+    before, ended = running(), time.monotonic() + 20
+    for _ in range(2):
+        validate_and_save(begin, run.cfg, run.trainer, run.task, None, ["valid"], False)
+    while running() > before and time.monotonic() < ended:
+        time.sleep(0.05)
+    assert running() == before
+
+
+def test_a_due_validation_is_not_repeated_after_an_overflow(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--patience would count it as one that is no better."""
+    words = ["--validate-interval-updates", "2", "--patience", "1", "--best-checkpoint-metric", "loss"]
+    run = build(train_args(data, tmp_path, "standard", *words))
+    calls: list[int] = []
+
+    def original(cfg: Any, trainer: Any, *rest: Any) -> Any:
+        calls.append(trainer.get_num_updates())
+        return [None], False
+
+    for updates in (1, 2, 2, 3, 3, 4):
+        monkeypatch.setattr(run.trainer, "_num_updates", updates)
+        assert validate_and_save(original, run.cfg, run.trainer, run.task, None, ["valid"], False) == (
+            [None], False,
+        )  # fmt: skip
+    assert calls == [1, 2, 3, 3, 4]
+
+
+def test_no_number_is_the_best_score_of_patience(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = build(train_args(data, tmp_path, "standard", "--patience", "2"))
+    stop = fairseq_cli.train.should_stop_early
+    for name in ("best", "num_runs"):
+        monkeypatch.delattr(stop, name, raising=False)
+
+    def original(cfg: Any, *rest: Any) -> Any:
+        return [None], stop(cfg, scores.pop(0))
+
+    scores = [math.nan, 3.0, 2.0, 1.0, 1.5]
+    ended = [
+        validate_and_save(original, run.cfg, run.trainer, run.task, None, ["valid"], False)[1]
+        for _ in range(5)
+    ]
+    assert not any(ended) and (stop.best, stop.num_runs) == (1.0, 1)
 
 
 def test_a_score_that_is_no_number_does_not_cost_the_best_checkpoint(data: Path, tmp_path: Path) -> None:
