@@ -40,13 +40,15 @@ def parser():
 def read(path, names=()):
     """Pairs of a text and a label, which is one of ``names`` if there are any."""
     found = []
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         lines = csv.DictReader(file)
         for row in lines:
             text, label = row.get("text"), row.get("label")
-            if text is None or label is None or (names and label not in names):
+            is_cut = None in row  # more cells than columns
+            if is_cut or text is None or label is None or (names and label not in names):
                 wanted = f", one of {', '.join(names)}" if names else ""
-                raise DataError(f"{path}: line {lines.line_num}: pass a text and a label{wanted}")
+                quote = "; put a text with commas in quotes" if is_cut else ""
+                raise DataError(f"{path}: line {lines.line_num}: pass a text and a label{wanted}{quote}")
             found.append((text, label))
     if not found:
         raise DataError(f"{path}: no rows. Pass a csv with the columns text and label")

@@ -35,13 +35,17 @@ class Options:
 def read(path, names=()):
     """The texts, a tuple for each row, and the labels, which are of ``names`` if there are any."""
     texts, labels = [], []
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         lines = csv.DictReader(file)
         for row in lines:
-            label, *others = row.pop("label", None), *row.values()
-            if label is None or None in others or not 1 <= len(others) <= 2 or (names and label not in names):
+            is_cut, label = None in row, row.pop("label", None)  # more cells than columns
+            others = list(row.values())
+            is_odd = is_cut or label is None or None in others or not 1 <= len(others) <= 2
+            if is_odd or (names and label not in names):
                 wanted = f", one of {', '.join(names)}" if names else ""
-                raise DataError(f"{path}: line {lines.line_num}: pass one or two texts and a label{wanted}")
+                quote = "; put a text with commas in quotes" if is_cut else ""
+                told = f"{path}: line {lines.line_num}: pass one or two texts and a label{wanted}{quote}"
+                raise DataError(told)
             texts.append(tuple(others))
             labels.append(label)
     if not texts:

@@ -39,6 +39,8 @@ def attach(trainer: Any, method: type[LoopMethod], **options: Any) -> None:
         method(trainer.model, **options)  # so that an error comes now
     if isinstance(getattr(trainer.training_step, "__self__", None), _Attached):
         raise ValueError("attach: this Trainer has a method already; make a new Trainer")
+    if "lomo" in str(trainer.args.optim).lower():
+        raise ValueError("attach: LOMO steps within each backward; use another optimizer")
     _Attached(trainer, method, options)
 
 

@@ -368,7 +368,8 @@ class ALUM(Diverging):
 @dataclass(kw_only=True, eq=False)
 class SMART(ALUM):
     """SMART (Jiang et al., ACL 2020): ALUM's loss, and mu times the divergence from the predictions of an
-    average of the weights. Call :meth:`update_average` after each ``optimizer.step()``.
+    average of the weights. Call :meth:`update_average` after each update: with accelerate's
+    ``optimizer.step()``, which skips some, if ``accelerator.sync_gradients``.
 
     Args:
         mu: weight of that term.

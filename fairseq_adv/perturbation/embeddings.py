@@ -187,6 +187,8 @@ class Perturbation:
             nonlocal calls
             calls += 1
             if self.delta is None:
+                if not inputs:
+                    raise RuntimeError("pass the tokens to the embedding without a keyword: delta needs them")
                 self._begin(inputs[0], output.detach())
             assert self.delta is not None  # for mypy: _begin created it
             self.delta.grad = None

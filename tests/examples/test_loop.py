@@ -83,10 +83,14 @@ def test_trainer(made: Path, tmp_path: Path) -> None:
     [
         ("review,stars\nx,1\n", r"bad\.csv: line 2: pass .* and a label$"),
         ("text,label\nx,negative\ny\n", r"bad\.csv: line 3: pass"),
+        (
+            "text,label\nx,negative\nnice, but long,negative\n",
+            r"bad\.csv: line 3: .*; put a text with commas",
+        ),
         ("text,label\n", r"bad\.csv: no rows\. Pass a csv with"),
         ("text,label\nx,negative\nx,neutral\n", r"bad\.csv: line 3: .*, one of negative, positive$"),
     ],
-    ids=["other columns", "a short row", "no rows", "an unknown label"],
+    ids=["other columns", "a short row", "a comma", "no rows", "an unknown label"],
 )
 def test_bad_rows_are_named_before_training(made: Path, tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "bad.csv").write_text(text)

@@ -235,6 +235,7 @@ def test_a_trial_of_a_search_keeps_its_average_beside_its_weights(
 
 REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "compiled": ({"torch_compile": True}, "freelb", "torch.compile"),
+    "lomo": ({"optim": "lomo"}, "freelb", "LOMO steps within each backward"),
     "other masks": (
         {"gradient_checkpointing": True,
          "gradient_checkpointing_kwargs": {"use_reentrant": False, "preserve_rng_state": False}},

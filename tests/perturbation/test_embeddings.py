@@ -52,6 +52,14 @@ def test_a_step_by_hand() -> None:
     assert delta.delta is not None and not delta.delta[1, 2].any()  # padding
 
 
+def test_tokens_by_keyword_are_told() -> None:
+    model = Bag()
+    embed = model.encoder.embed_tokens
+    with pytest.raises(RuntimeError, match="without a keyword"), perturbation(model).applied():
+        embed(input=TOKENS)
+    assert not embed._forward_hooks
+
+
 @pytest.mark.parametrize("frozen", [False, True], ids=["trained", "frozen"])
 def test_a_skipped_gradient_of_the_table_reaches_the_weights_in_the_last_pass(frozen: bool) -> None:
     """The sum over three passes, each with its own slope, is that of passes that skip nothing."""
