@@ -23,10 +23,13 @@ case "${1:-}" in
 esac
 
 venv=${VENV:-.venv}
+half_made() {  # venv writes bin/activate last; without it, one was interrupted, or had no ensurepip
+    [ -f "$venv/pyvenv.cfg" ] && [ ! -f "$venv/bin/activate" ]
+}
 python=${PYTHON:-}
 if [ -z "$python" ]; then  # an existing environment keeps its Python
     python=python3
-    ! [ -f "$venv/bin/activate" ] || ! "$venv/bin/python" -c '' 2>/dev/null || python=$venv/bin/python
+    half_made || ! "$venv/bin/python" -c '' 2>/dev/null || python=$venv/bin/python
 fi
 command -v "$python" >/dev/null || die "'$python' was not found: install Python 3.10 to 3.14, or set PYTHON=/path/to/python3"
 version=$("$python" -c 'import platform; print(platform.python_version())')
@@ -56,8 +59,7 @@ else
     say "no C++ compiler or no Python.h was found: fairseq is installed without its compiled modules (same results)"
 fi
 
-# venv writes bin/activate last: without it, one was interrupted, or had no ensurepip.
-if [ ! -x "$venv/bin/python" ] || [ ! -f "$venv/bin/activate" ] ||
+if half_made || [ ! -x "$venv/bin/python" ] ||
     [ "$("$venv/bin/python" -c 'import platform; print(platform.python_version())')" != "$version" ]; then
     # --clear, which also repairs an environment, would empty any other folder, such as conda's.
     [ ! -e "$venv" ] || [ -f "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv")" ] ||

@@ -115,7 +115,7 @@ def attack_checkpoint(
 
     Args:
         data: data folder; ``None``: the one in the checkpoint.
-        batches: attack only this many mini-batches, in fairseq's validation order; ``None``: all.
+        batches: attack only this many mini-batches, of all lengths; ``None``: all.
         precision: ``fp32`` or ``bf16``; the perturbation is fp32 in both.
 
     Raises:

@@ -66,6 +66,20 @@ def test_no_other_folder_is_emptied(project: Path) -> None:
         assert mine.exists()
 
 
+def test_a_conda_environment_of_this_python_is_used(project: Path) -> None:
+    """It has neither a pyvenv.cfg nor bin/activate."""
+    python = project / ".venv" / "bin" / "python"
+    (project / ".venv" / "conda-meta").mkdir(parents=True)
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (project / "scripts" / "repack_wheels.py").write_text("raise SystemExit(3)\n")  # so far and no further
+    done = run_command(
+        "bash", str(project / "scripts" / "setup_env.sh"), PYTHON="", VENV=str(project / ".venv")
+    )
+    assert done.returncode == 3 and "== creating" not in done.stdout, done.stderr
+
+
 def test_an_environment_that_was_left_half_made_is_made_again(project: Path) -> None:
     """As without Debian's python3-venv: ``bin/activate`` is written after pip."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", project / ".venv"], check=True)

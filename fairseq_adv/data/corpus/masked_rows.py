@@ -93,8 +93,8 @@ class MaskedRows(FairseqDataset):  # type: ignore[misc]
             weights = np.array(dictionary.count) if by_count else np.ones(len(dictionary))
             if by_count and len({*dictionary.count[dictionary.nspecial :]} - {0}) < 2:
                 raise DataError(
-                    "--freq-weighted-replacement: the dictionary doesn't say how frequent words are; that of "
-                    "an encoder never does. Leave the option out"
+                    "--freq-weighted-replacement: the dictionary doesn't say how frequent words are. Leave "
+                    "the option out"
                 )
             weights[: dictionary.nspecial] = 0
             self.cumulated = (weights / weights.sum()).cumsum()
