@@ -107,12 +107,12 @@ def attack(args: argparse.Namespace) -> None:
         print(json_line(means))
     else:
         print(f"{means['examples']} examples, {plan.steps} ascent steps within {plan.radius}")
-        loss = "loss (nats)" if "accuracy" in means else "loss"  # a regression's is the squared error
-        print(f"{'':12}{loss:>14}{'accuracy':>12}")
+        print(f"{'':12}{'loss':>14}{'accuracy':>12}")
         for name, prefix in (("clean", ""), ("perturbed", "perturbed_")):
             accuracy = means.get(f"{prefix}accuracy")
             shown = "–" if accuracy is None else f"{accuracy:.2f}"  # a regression has none
             print(f"{name:12}{means[f'{prefix}loss']:14.4f}{shown:>12}")
+        print("losses in nats; a regression's is the squared error")
 
 
 def _word_options(parser: VerbParser) -> None:

@@ -95,12 +95,12 @@ def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
     from fairseq_adv.tasks.task_record import answer_file, record_named
 
     record = record_named(cfg.task._name)
-    if record is None or not record.predictor:  # a task of the user's own
-        command = f"fairseq-adv validate {shlex.quote(checkpoint)}"
-    elif record.next_command is None:
-        command = answer_file(checkpoint)
-    else:
+    if record is not None and record.next_command is not None:
         command = record.next_command(cfg, checkpoint, encoder)
+    elif record is None or not record.predictor:  # a task of the user's own
+        command = f"fairseq-adv validate {shlex.quote(checkpoint)}"
+    else:
+        command = answer_file(checkpoint)
     user_dir = OmegaConf.select(cfg, "common.user_dir")
     is_own = user_dir and os.path.realpath(user_dir) != os.path.realpath(find_user_dir())
     return f"{command} --user-dir {shlex.quote(user_dir)}" if is_own else command

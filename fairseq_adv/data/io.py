@@ -36,13 +36,16 @@ _WHOLE = 512 << 20  # bytes; the tokenizer.json of a large vocabulary has 40 MB,
 
 
 @contextmanager
-def atomic_open(path: Path) -> Iterator[BinaryIO]:
+def atomic_open(path: Path, alone: bool = False) -> Iterator[BinaryIO]:
     """Opens a file for writing that is renamed to ``path`` at the end; after an error nothing is left of it.
 
     It is written next to ``path``, never through a link that lies there, and flushed to the disk before it is
     renamed.
+
+    Args:
+        alone: no other process writes this file, so that what a killed one left is overwritten by the next.
     """
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    beside = path.with_name(f"{path.name}.tmp" if alone else f"{path.name}.{os.getpid()}.tmp")
     with full_disk_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:

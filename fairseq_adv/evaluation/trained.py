@@ -95,17 +95,17 @@ class Trained:
         leaves_out = bool(self.cfg.dataset.skip_invalid_size_inputs_valid_test)
         if not leaves_out:
             check_lengths(split, self.task.dataset(split), self.longest)
-        dataset: Any = self.task.dataset(split)
-        every = self.task.get_batch_iterator(
-            dataset=dataset,
+        iterator = self.task.get_batch_iterator(
+            dataset=self.task.dataset(split),
             max_sentences=batch_size,
             max_positions=self.longest,
             ignore_invalid_inputs=leaves_out,
-        ).frozen_batches
-        total = len(every) if most is None else min(most, len(every))
-        chosen = [every[number * len(every) // total] for number in range(total)]
-        batches = EpochBatchIterator(dataset, dataset.collater, chosen).next_epoch_itr(shuffle=False)
-        for sample in tqdm(batches, desc=doing, unit="batch"):
+        )
+        if most is not None:
+            batches, total = iterator.frozen_batches, min(most, len(iterator.frozen_batches))
+            chosen = [batches[(2 * number + 1) * len(batches) // (2 * total)] for number in range(total)]
+            iterator = EpochBatchIterator(iterator.dataset, iterator.collate_fn, chosen)
+        for sample in tqdm(iterator.next_epoch_itr(shuffle=False), desc=doing, unit="batch"):
             yield self._on_device(sample)
 
     def predictions(

@@ -27,7 +27,7 @@ def save_whole(original: Original, obj: Any, filename: str, async_write: bool = 
     """
     if async_write or not PathManager.supports_rename(filename):
         return original(obj, filename, async_write)
-    with atomic_open(Path(filename)) as file:
+    with atomic_open(Path(filename), alone=True) as file:  # the save folder is locked
         torch.save(obj, file)
     return None
 

@@ -84,6 +84,8 @@ def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) 
     check_validation_lengths(trainer.task, trainer.model, trainer.cfg.dataset)
     lock_save_dir(cfg, trainer)
     extra, epoch_itr = original(cfg, trainer, **options)
+    if getattr(trainer, "validated_update", None) is not None:
+        trainer.validated_update = trainer.get_num_updates()
     if extra and trainer.get_num_updates():
         stopping = _should_stop_early()
         if stopping is not None and not cfg.reset_meters:
@@ -100,6 +102,7 @@ def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) 
 
 def patience() -> dict[str, Any]:
     """What ``--patience`` has counted, for a checkpoint's ``extra_state``; empty before a validation."""
+    _forget_no_number()
     counted = {name: getattr(_should_stop_early(), name, None) for name in _COUNTED}
     return {} if counted["best"] is None else {PATIENCE: counted}
 
@@ -137,7 +140,8 @@ def validate_and_save(
     with status 0.
     """
     losses, is_done = [None], False
-    if end_of_epoch or not _is_repeated(cfg, trainer):
+    is_repeated = _is_repeated(cfg, trainer)
+    if end_of_epoch or not is_repeated:
         with loading_ends():
             losses, is_done = original(cfg, trainer, task, epoch_itr, valid_subsets, end_of_epoch)
     _forget_no_number()

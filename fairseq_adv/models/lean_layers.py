@@ -34,11 +34,19 @@ def use_lean_layers(model: nn.Module) -> None:
             layer.forward = partial(_forward, layer, _hooks(list(layer.modules())[1:]))
 
 
+def is_fairseqs(layer: Any) -> bool:
+    """Whether a layer computes what fairseq's does: the methods of its class are fairseq's."""
+    mine, usual = type(layer), TransformerEncoderLayerBase
+    return (
+        issubclass(mine, usual)
+        and mine.forward is usual.forward
+        and mine.residual_connection is usual.residual_connection
+    )
+
+
 def _is_usual(layer: Any) -> bool:
-    attention, usual = layer.self_attn, TransformerEncoderLayerBase
-    if type(layer).forward is not usual.forward or "forward" in vars(layer):
-        return False
-    if type(layer).residual_connection is not usual.residual_connection:
+    attention = layer.self_attn
+    if not is_fairseqs(layer) or "forward" in vars(layer):
         return False
     if type(attention) is not MultiheadAttention or attention.bias_k is not None:
         return False

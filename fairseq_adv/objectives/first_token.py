@@ -15,10 +15,10 @@ from typing import Any, ContextManager, NamedTuple
 from weakref import WeakKeyDictionary
 
 from fairseq.models.roberta.model import RobertaClassificationHead, RobertaEncoder, RobertaModel
-from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_adv.models.hf_encoder import HFEncoderModel
+from fairseq_adv.models.lean_layers import is_fairseqs
 from fairseq_adv.models.transformers_models import FirstTokenModules, at_first_token
 from fairseq_adv.perturbation import find_layers
 
@@ -98,8 +98,7 @@ def _find_last_layer(model: nn.Module) -> _Last | FirstTokenModules | None:
     except ValueError:
         return None
     can_be_cut = (
-        isinstance(layer, TransformerEncoderLayerBase)
-        and type(layer).residual_connection is TransformerEncoderLayerBase.residual_connection
+        is_fairseqs(layer)
         and _reads_the_first(model)
         and not hasattr(layer, "precheckpoint_forward")
         and all(other is not layer for other in others)

@@ -157,7 +157,8 @@ def _check_split(cfg: Any, split: str) -> None:
 
 def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path], is_ours: bool) -> None:
     folder = folders[0]
-    is_own = options.has("--num-classes") and not (folder / "label").is_dir()  # a task that reads other files
+    is_ours_task = options.value("--task") in ("text_classification", "sentence_prediction")
+    is_own = options.has("--num-classes") and not is_ours_task  # it may read other files
     classes = None if options.has("--regression-target") else 1 if is_own else _count_classes(folder)
     options.fill({"--num-classes": str(classes or 1), "--init-token": "0"})
     vocabulary = folder / FOLDER / HF_VOCABULARY

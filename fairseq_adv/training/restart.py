@@ -87,7 +87,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
         return
     if any(asked):
         if not saving.reset_dataloader:
-            convert_position(state, trainer)
+            convert_position(state, trainer, is_any_data=True)
         return
     extra = state["extra_state"] = state.get("extra_state") or {}
     updates, position = _updates(state), extra.get("train_iterator", {})
@@ -126,10 +126,8 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
                 f"{path} with an empty --save-dir to start from its weights"
             )
         extra[_ENDED] = updates
-    convert_position(state, trainer)
-    if refused:
-        position["version"] = 1  # past the end of fewer rows is the end
-    if "data" in _options(refused) and _shard(saved, position) != _shard(trainer.cfg, position):
+    convert_position(state, trainer, is_any_data=bool(refused))
+    if "data" in _options(refused) and _is_another_shard(position, saved, extra.get(DATA), trainer.cfg, data):
         position["iterations_in_epoch"] = 0
     if changes.told:
         logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
@@ -192,7 +190,10 @@ def use_new_options(extra: dict[str, Any] | None, trainer: Trainer, overrides: d
     trainer.optimizer.set_lr(trainer.optimizer.get_lr())  # of each group its own
     if trainer.is_data_parallel_master and not saving.no_save and _options(now) & _OF_TOKENIZER:
         # fairseq-adv train then puts the new one there; without it, predict reads that of the data.
-        remove_saved_tokenizer(Path(saving.save_dir, FOLDER))
+        try:
+            remove_saved_tokenizer(Path(saving.save_dir, FOLDER))
+        except DataError as error:  # on this worker alone
+            logger.warning(error)
 
 
 def _options(refused: list[str]) -> set[str]:
@@ -249,21 +250,34 @@ def checkpoint_path(trainer: Trainer) -> str:
     return own if os.path.isfile(own) else str(first)
 
 
-def _shard(cfg: Any, position: Mapping[str, Any]) -> str:
-    """The data folder of the epoch: fairseq takes several in turn."""
-    folders = utils.split_paths(str(options_of(cfg)["task"].get("data") or ""))
-    return str(folders[(position.get("epoch", 1) - 1) % len(folders)])
+def _is_another_shard(
+    position: Mapping[str, Any], saved: Any, digests: Any, current: Any, digests_now: Mapping[str, Any]
+) -> bool:
+    """Whether the epoch's data folder is another, with other files: fairseq takes several in turn."""
+    shards = []
+    for cfg, known in ((saved, digests), (current, digests_now)):
+        folders = utils.split_paths(str(options_of(cfg)["task"].get("data") or ""))
+        number = (position.get("epoch", 1) - 1) % len(folders)
+        files = (known or {}).get("folders", [])
+        shards.append((folders[number], files[number] if number < len(files) else None))
+    (path, before), (path_now, now) = shards
+    return bool(path != path_now and (before != now or not now))
 
 
-def convert_position(state: dict[str, Any], trainer: Trainer) -> None:
+def convert_position(state: dict[str, Any], trainer: Trainer, is_any_data: bool) -> None:
     """Keeps the number of examples seen; fairseq counts mini-batches per worker, and doesn't convert them.
 
     A position within an update is moved back to its first mini-batch: fairseq (fairseq/data/iterators.py,
     line 594) would take it for the end of the epoch, and begin the epoch again.
+
+    Args:
+        is_any_data: the data may be others than those of the checkpoint.
     """
     position = (state.get("extra_state") or {}).get("train_iterator")
     if not position or not state.get("cfg"):
         return
+    if is_any_data:
+        position["version"] = 1  # past the end of fewer rows is the end
     done, old, new = position.get("iterations_in_epoch", 0), options_of(state["cfg"]), options_of(trainer.cfg)
     for size in ("batch_size", "max_tokens"):
         before, now = _per_iteration(old, size), _per_iteration(new, size)

@@ -361,7 +361,7 @@ class AdversarialTrainer(Trainer):
             forget_the_run(state, keeps_its_place=reset_optimizer)
         if reset_optimizer:
             if self.cfg.checkpoint.reset_optimizer and not self.cfg.checkpoint.reset_dataloader:
-                convert_position(state, self)
+                convert_position(state, self, is_any_data=True)
         else:
             follow_precision(state, self, self.precision)
             check_restart(state, self, self.method.cfg.allow_changed_options, self._data)

@@ -484,7 +484,10 @@ def test_a_position_is_converted_with_fairseqs_resets_too(
     assert extra["train_iterator"]["iterations_in_epoch"] == done
 
 
-@pytest.mark.parametrize(("now", "done"), [("{0}:{0}-more", 0), ("{0}-more:{0}", 6), ("{0}", 6)])
+@pytest.mark.parametrize(
+    ("now", "done"),
+    [("{0}:{0}-more", 0), ("{0}-more:{0}", 6), ("{0}", 6), ("{0}-copy", 6), ("{0}-copy:{0}", 6)],
+)
 def test_a_position_in_another_shard_is_its_beginning(data: Path, saved: Path, now: str, done: int) -> None:
     run = freelb(data, saved, "--allow-changed-options")
     state = torch.load(saved / "checkpoint_last.pt", weights_only=False)
@@ -492,7 +495,9 @@ def test_a_position_in_another_shard_is_its_beginning(data: Path, saved: Path, n
     state["extra_state"]["train_iterator"] = position
     OmegaConf.set_struct(run.cfg, False)
     run.cfg.task.data = now.format(data)
-    check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
+    files = run.trainer.extra_state()["data"]
+    same = [{"train": "other"} if "more" in part else files["folders"][0] for part in now.split(":")]
+    check_restart(state, run.trainer, True, {**files, "folders": same})
     assert position == {"epoch": 2, "iterations_in_epoch": done, "version": 2 if now == "{0}" else 1}
 
 

@@ -151,10 +151,9 @@ def test_a_split_with_rows_that_are_too_long(tmp_path: Path) -> None:
 def test_some_mini_batches_are_of_all_lengths(saved: Path) -> None:
     trained = load(str(saved / "checkpoint.pt"), None, ["valid"], True)
     every = [sample["id"].tolist() for sample in trained.batches("valid", 2)]
-    for most in (2, 3):
+    for most, expected in ((1, [3]), (2, [1, 4]), (3, [1, 3, 5]), (6, range(6)), (9, range(6))):
         some = [sample["id"].tolist() for sample in trained.batches("valid", 2, most)]
-        assert some == [every[number * len(every) // most] for number in range(most)]
-        assert some != every[:most]
+        assert some == [every[number] for number in expected]
 
 
 def test_a_gpu_without_enough_memory(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,8 +80,6 @@ def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
     so may a link.
     """
     original, folder = datasets.data_files.resolve_pattern, os.path.realpath(name)
-    hub_cache = os.path.join(os.path.dirname(os.path.dirname(folder)), "blobs")
-    is_cached = os.path.basename(os.path.dirname(folder)) == "snapshots"  # whose files are links to blobs
 
     def resolved(pattern: str, base_path: str, *more: Any, **options: Any) -> Any:
         place = os.path.normpath(os.path.join(base_path, pattern))
@@ -95,12 +93,11 @@ def _resolved_inside(name: str, datasets: Any) -> Callable[..., Any]:
             os.path.isabs(on_hub) or "://" in on_hub or "::" in on_hub or ".." in on_hub.split("/")
         ):
             raise DataError(
-                f"its README.md names {pattern!r}, which is not on the hub. Download the data set."
+                f"its README.md names {pattern!r}, which is not one of its own files. Download the data set."
             )
         files = original(pattern, base_path, *more, **options)
         for file in files if is_local else []:
-            if not (_is_in(folder, file) or (is_cached and _is_in(hub_cache, file))):
-                raise _link(file)
+            _check_link(folder, file)
         return files
 
     return resolved
@@ -116,16 +113,21 @@ def _check_saved(folder: Path) -> None:
             [one.get("filename") for one in named if isinstance(one, dict)] if isinstance(named, list) else []
         )
         for file in (part / _SAVED[1], *(part / str(one) for one in files)):
-            if not _is_in(os.path.realpath(folder), file):
-                raise _link(file)
+            _check_link(os.path.realpath(folder), file)
 
 
-def _is_in(folder: str, file: str | Path) -> bool:
-    return os.path.commonpath([os.path.realpath(file), folder]) == folder
+def _check_link(folder: str, file: str | Path) -> None:
+    """Raises DataError for a file that is, or is a link to, one outside a folder.
 
-
-def _link(file: str | Path) -> DataError:
-    return DataError(f"it names {str(file)!r}, which is not in its folder. Put the file itself there.")
+    In the hub's cache each file is a link from ``snapshots/REVISION`` to ``blobs``.
+    """
+    repository, is_cached, _ = folder.partition(f"{os.sep}snapshots{os.sep}")
+    target = os.path.realpath(file)
+    if not any(
+        os.path.commonpath([target, one]) == one
+        for one in (folder, *([os.path.join(repository, "blobs")] if is_cached else []))
+    ):
+        raise DataError(f"it names {str(file)!r}: {target}, not in its folder. Put the file itself there.")
 
 
 def _rows(where: str, dataset: Any, wanted: Sequence[str]) -> Iterator[PlacedRow]:

@@ -36,7 +36,8 @@ _SAMPLE = 20  # rows by which the separator is found
 def read_table(
     path: Path, header: bool = True, encoding: str | None = None, columns: Sequence[str] = ()
 ) -> Iterator[PlacedRow]:
-    """Reads the rows of a table. Text formats may be gzipped. Blank lines are skipped.
+    """Reads the rows of a table. Text formats may be gzipped. Blank lines are skipped, but in a
+    table of one column refused, except at the end.
 
     The cells of a csv, a tsv and a .txt are separated by commas, semicolons or tabs, whichever fits the first
     rows; if it is not what the ending promises, that is told. Cells may be quoted, and then contain line

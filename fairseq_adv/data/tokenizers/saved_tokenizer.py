@@ -62,13 +62,14 @@ def remove_saved_tokenizer(folder: Path) -> None:
     """Deletes the copy of a tokenizer that an earlier run made, if there is one.
 
     Raises:
-        DataError: the folder has a file that no tokenizer has, so it may be the user's own.
+        DataError: it may be the user's own: it has other files, or not those that mark a copy.
     """
-    foreign = sorted(set(os.listdir(folder)) - {*_FILES}) if folder.is_dir() else []
-    if foreign:
+    names = set(os.listdir(folder)) if folder.is_dir() else set()
+    is_copy = HF_VOCABULARY in names or {"encoder.json", "vocab.bpe", "dict.txt"} <= names
+    if names - {*_FILES} or (names and not is_copy):
         raise DataError(
-            f"{folder / foreign[0]}: a training keeps its tokenizer in this folder, and would delete what is "
-            "there. Move it, or pass another --save-dir."
+            f"{folder}: a training keeps its tokenizer in this folder, and would delete what is there. Move "
+            "it, or pass another --save-dir."
         )
     shutil.rmtree(folder, ignore_errors=True)
 

@@ -144,7 +144,7 @@ def _attacked(
         raise DataError(
             f"{request.file.path}: {settings.attack} changes nothing in these texts. Leave it out."
         )
-    if same > bare:
+    if same > sum(not record["words"] for record in tried):
         logger.warning("%s changes nothing in %d of %d examples", settings.attack, same, len(tried))
     atomic_write(out / EXAMPLES, "".join(map(_line, records)))
     part.unlink(missing_ok=True)
