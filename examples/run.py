@@ -109,11 +109,13 @@ def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
     Raises:
         DataError: one is not an override, or sweeps over something other than a list of values.
     """
+    from hydra.core.override_parser.types import ValueType
+
     first, swept = [], set()
     for line in overrides:
         override = parsed(line)
         if override.is_sweep_override():
-            if not override.is_discrete_sweep():
+            if not override.is_discrete_sweep() or override.value_type is ValueType.GLOB_CHOICE_SWEEP:
                 raise DataError(f"{line}: pass the values of a sweep as key=1,2,3")
             swept.add(override.key_or_group)
             line = f"{override.get_key_element()}={next(iter(override.sweep_string_iterator()))}"
@@ -133,11 +135,14 @@ def absolute(line: str) -> str:
 
 
 def sweep(save: str, words: Sequence[str], swept: set[str]) -> list[str]:
-    """The overrides that give each job of a sweep its own folder, named after its values."""
+    """The overrides that give each job of a sweep its own folder: named after its values, numbered if they
+    are paths."""
     same = {parsed(line).key_or_group for line in words} - swept
     names = ",".join(sorted(name for name in same if not name.startswith("hydra")))
     exclude = f"hydra.job.config.override_dirname.exclude_keys=[{names}]"
-    return [said("hydra.sweep.dir", save), exclude, OWN_FOLDER]
+    paths = swept & {f"{group}.{key}" for group, key in PATHS}  # would be folders in the folder's name
+    numbered = [said("hydra.sweep.subdir", "${hydra.job.num}")] if paths else []
+    return [said("hydra.sweep.dir", save), exclude, OWN_FOLDER, *numbered]
 
 
 def split(recipe: Path, overrides: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -32,25 +32,34 @@ def import_user_dir_first(module: ModuleType) -> None:
         from fairseq.utils import import_user_module
 
         import_user_module(cfg.common)
-        original(cfg)
         _check_names(cfg)
+        original(cfg)
 
     module.add_defaults = add_defaults  # type: ignore[attr-defined]
 
 
 def _check_names(cfg: Any) -> None:
-    """Raises ConfigCompositionException, which hydra shows alone, if a part's name is not registered."""
-    from fairseq.criterions import CRITERION_REGISTRY
+    """Raises ConfigCompositionException, which hydra shows alone, if a part is missing or its name is not
+    registered. The schedule that is missing is fairseq-train's, the rate as it is."""
     from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+    from fairseq.registry import REGISTRIES
     from fairseq.tasks import TASK_REGISTRY
     from hydra.errors import ConfigCompositionException
+    from omegaconf import open_dict
 
-    models = {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}
-    for part, known in (("task", TASK_REGISTRY), ("model", models), ("criterion", CRITERION_REGISTRY)):
-        name = getattr(cfg.get(part), "_name", None)
-        if name is not None and name not in known:
+    if cfg.get("lr_scheduler") is None:
+        with open_dict(cfg):
+            cfg.lr_scheduler = {"_name": "fixed"}
+    registries = {"task": TASK_REGISTRY, "model": {**MODEL_REGISTRY, **ARCH_MODEL_REGISTRY}}
+    for part in ("criterion", "optimizer", "lr_scheduler"):
+        registries[part] = REGISTRIES[part]["registry"]
+    for part, known in registries.items():
+        given = cfg.get(part)
+        name = given if isinstance(given, str) else getattr(given, "_name", None)
+        if given is None or (name is not None and name not in known):
+            fault = "none is named" if given is None else f"there is no {part} {name!r}"
             raise ConfigCompositionException(
-                f"{part}._name: there is no {part} {name!r}. If it is a plug-in's, set common.user_dir"
+                f"{part}._name: {fault}. If it is a plug-in's, set common.user_dir"
             )
 
 
@@ -93,8 +102,10 @@ def _frames(error: BaseException) -> list[str]:
 
 def _wrong_option(error: BaseException) -> str | None:
     """fairseq/dataclass/initialize.py, line 61: omegaconf names the option, and ``k`` is its part."""
-    from omegaconf.errors import ConfigKeyError, ValidationError
+    from omegaconf.errors import ConfigKeyError, MissingMandatoryValue, ValidationError
 
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key}: has no value. Pass {error.full_key}=…"
     if isinstance(error, (ConfigKeyError, ValidationError)):
         for frame, _ in traceback.walk_tb(error.__traceback__):
             if frame.f_code.co_name == "add_defaults" and "k" in frame.f_locals:

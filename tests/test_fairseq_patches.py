@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator
@@ -25,6 +26,7 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.file_io import PathManager
+from fairseq.logging import progress_bar
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 from support import build, command, fairseq_train, run_command, train_args, write_task
@@ -384,3 +386,18 @@ def test_a_score_named_best_is_not_the_best_score_so_far(monkeypatch: pytest.Mon
     original = getattr(train.get_valid_stats, "__wrapped__", train.get_valid_stats)
     found = training_loop.get_valid_stats(original, cfg, trainer, {"f1": 25.0, "best_f1": 40.0}, True)
     assert (found["f1"], found["best_f1"], found["num_updates"]) == (25.0, 40.0, 7)
+
+
+def test_reports_of_an_earlier_job_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jobs of a sweep share a process; but a program's own first run of W&B is left alone."""
+    ended: list[str] = []
+    aim_run = lru_cache(lambda repo: ended.append(repo))  # type: ignore[func-returns-value]
+    wandb = SimpleNamespace(run=object(), finish=lambda: ended.append("wandb"))
+    monkeypatch.setattr(progress_bar, "wandb", wandb, raising=False)
+    monkeypatch.setattr(progress_bar, "get_aim_run", aim_run, raising=False)
+    monkeypatch.setattr(training_loop, "_is_first", True)
+    for expected in (["repo"], ["repo", "wandb", "repo"]):
+        training_loop._end_reports()
+        aim_run("repo")
+        aim_run("repo")
+        assert ended == expected

@@ -112,3 +112,50 @@ def test_a_mistake_in_a_part_is_one_line(
     shown = str(end.value.code) if end.value.code != 1 else capsys.readouterr().err
     assert message in shown.splitlines()[0]
     assert "Traceback" not in shown
+
+
+WRONG: dict[str, tuple[str, Any, str]] = {
+    "a key of the model": (
+        "model",
+        {"dropuot": 0.3},
+        "model.dropuot: the model roberta has no such option. Did you",
+    ),
+    "an optimizer": ("optimizer", {"_name": "adamw"}, "optimizer._name: there is no optimizer 'adamw'"),
+    "a schedule": (
+        "lr_scheduler",
+        {"_name": "linear"},
+        "lr_scheduler._name: there is no lr_scheduler 'linear'",
+    ),
+    "a text": ("criterion", "frelb", "criterion._name: there is no criterion 'frelb'"),
+    "no optimizer": ("optimizer", None, "optimizer._name: none is named"),
+    "no module": (
+        "checkpoint",
+        {"write_checkpoints_asynchronously": True},
+        "needs iopath: pip install iopath",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_part_is_told_in_one_line(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    part, changed, message = WRONG[name]
+    cfg = OmegaConf.create(yaml(data, criterion="freelb"))
+    cfg[part] = OmegaConf.merge(cfg[part], changed) if isinstance(changed, dict) else changed
+    with pytest.raises(SystemExit) as end:
+        run_and_report(lambda: configured(OmegaConf.to_yaml(cfg), monkeypatch))
+    shown = str(end.value.code) if end.value.code != 1 else capsys.readouterr().err
+    assert message in shown.splitlines()[0] and "Traceback" not in shown
+
+
+def test_a_value_that_is_missing_is_told_in_one_line() -> None:
+    cfg = OmegaConf.create({"task": {"data": "???"}})
+    with pytest.raises(SystemExit, match=r"^error: task\.data: has no value\. Pass task\.data=…$"):
+        run_and_report(lambda: cfg.task.data)
+
+
+def test_what_a_yaml_leaves_out_is_as_on_a_command_line(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = yaml(data, criterion="freelb").replace("lr_scheduler: {_name: fixed}", "")
+    cfg = configured(text.replace("{cpu: true,", "{cpu: true, memory_efficient_fp16: true,"), monkeypatch)
+    assert cfg.lr_scheduler._name == "fixed" and cfg.common.fp16 and not cfg.common.bf16

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import difflib
 from collections.abc import Collection, Iterable, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, ContextManager
 from unittest import mock
 
@@ -75,9 +74,6 @@ def checked(data: str, options: TrainOptions) -> argparse.Namespace:
             f"{unknown[0]}: belongs to no option. Leave it out, or put the option's whole value in quotes"
         )
     check_arguments(args)
-    asynchronous = "--write-checkpoints-asynchronously"
-    if options.has(asynchronous) and find_spec("iopath") is None:  # fairseq would end with status 0
-        raise DataError(f"{asynchronous} needs iopath: pip install iopath. Or leave the option out")
     namespace: argparse.Namespace = args
     return namespace
 

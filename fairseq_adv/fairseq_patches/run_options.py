@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import fields
+from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
-from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
+from fairseq.models.roberta import RobertaModel
+from fairseq.models.transformer.transformer_config import EncDecBaseConfig, TransformerConfig
 from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from omegaconf import DictConfig, OmegaConf
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.models.hf_encoder import HFEncoderModel
 from fairseq_adv_compat.configurations import Refused, check_converted
 from fairseq_adv_compat.option_numbers import OF_FAIRSEQ, Numbers, declared_by, odd_numbers
 
@@ -34,6 +40,8 @@ def check_run(cfg: Any) -> None:
     if not any(_is_of_this_project(classes[part][0]) for part in ("criterion", "task")):
         return
     _refuse_controls(cfg)
+    _check_iopath(cfg.checkpoint)
+    _refuse_unknown(cfg.get("model"), *classes["model"])
     try:
         check_converted({"cfg": cfg}, is_resolved=False)
     except Refused as error:
@@ -48,6 +56,35 @@ def check_run(cfg: Any) -> None:
             options = dict(_as_numbers(options, declared))
         if options is not None and not isinstance(options, str):
             _refuse_odd(options, declared)
+
+
+def _check_iopath(options: Any) -> None:
+    """fairseq would log a traceback, and end with status 0."""
+    if options.write_checkpoints_asynchronously and find_spec("iopath") is None:
+        raise DataError(
+            "--write-checkpoints-asynchronously needs iopath: pip install iopath. Or leave the option out"
+        )
+
+
+def _refuse_unknown(options: Any, model_class: Any, config_class: Any) -> None:
+    """Refuses keys of a yaml that a model doesn't have: fairseq checks only those of a dataclass."""
+    name = _name(options)
+    if not isinstance(options, DictConfig) or config_class is not None or name not in ARCH_CONFIG_REGISTRY:
+        return
+    if not issubclass(model_class, (RobertaModel, HFEncoderModel)):
+        return
+    parser, defaults = ArgumentParser(add_help=False), Namespace()
+    model_class.add_args(parser)
+    ARCH_CONFIG_REGISTRY[name](defaults)
+    known = {"_name", "arch", *vars(defaults), *(action.dest for action in parser._actions)}
+    if issubclass(model_class, RobertaModel):  # what its encoder reads of them
+        known |= {one.name for one in fields(TransformerConfig)}
+        known |= {f"encoder_{one.name}" for one in fields(EncDecBaseConfig)}
+    for key in options:
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            meant = f" Did you mean {near[0]}?" if near else ""
+            raise DataError(f"model.{key}: the model {name} has no such option.{meant}")
 
 
 def _refuse_controls(cfg: Any) -> None:
@@ -71,6 +108,7 @@ def check_arguments(args: Namespace) -> None:
     for name, value in vars(args).items():
         if isinstance(value, str) and "${" in value:  # the name of another option, in a yaml
             raise DataError(f"{name}: {value}: must not have ${{. Leave it out")
+    _check_iopath(args)
     declared: dict[str, Numbers] = {}
     names = {"task": args.task, "model": args.arch, "criterion": args.criterion}
     for part in OF_FAIRSEQ:

@@ -38,9 +38,9 @@ def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
     The jobs of a hydra sweep share a process. fairseq/checkpoint_utils.py, line 42, stores the best score as
     an attribute of a function, and so does fairseq_cli/train.py, line 227, for ``--patience``: a second job
     would be compared with the best score of the first, and might never write its ``checkpoint_best.pt``. The
-    handlers of ``--log-file``, and the writers of ``--tensorboard-logdir``, are never removed
-    (fairseq_cli/train.py, line 65; fairseq/logging/progress_bar.py, lines 47 and 406): the first job's would
-    receive what all later ones log.
+    handlers of ``--log-file``, the writers of ``--tensorboard-logdir``, and the runs of W&B and Aim are never
+    removed (fairseq_cli/train.py, line 65; fairseq/logging/progress_bar.py, lines 47, 329, 406 and 495): the
+    first job's would receive what all later ones log.
     And a log in a folder that does not exist yet causes a ``FileNotFoundError`` after all of fairseq's
     imports. For a single run nothing else changes.
 
@@ -48,6 +48,9 @@ def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
     builds anything, whether the options come from a command line or a yaml.
     """
     original(cfg)
+    for half in ("fp16", "bf16"):  # fairseq/options.py, line 194: on a command line one implies the other
+        if cfg.common[f"memory_efficient_{half}"]:
+            cfg.common[half] = True
     check_run(cfg)
     stopping = _should_stop_early()
     for owner, name in ((checkpoint_utils.save_checkpoint, "best"), *((stopping, one) for one in _COUNTED)):
@@ -61,10 +64,25 @@ def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
     for writer in progress_bar._tensorboard_writers.values():
         writer.close()
     progress_bar._tensorboard_writers.clear()
+    _end_reports()
     signals.forget()
     log_file = OmegaConf.select(cfg, "common.log_file")
     if log_file and os.path.dirname(log_file):
         os.makedirs(os.path.dirname(log_file), exist_ok=True)
+
+
+_is_first = True  # of the runs in this process
+
+
+def _end_reports() -> None:
+    """Ends the runs of W&B and Aim that an earlier job has begun."""
+    global _is_first
+    wandb, aim_run = map(vars(progress_bar).get, ("wandb", "get_aim_run"))
+    if not _is_first and wandb is not None and wandb.run is not None:
+        wandb.finish()
+    if not _is_first and aim_run is not None:
+        aim_run.cache_clear()
+    _is_first = False
 
 
 def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) -> Any:

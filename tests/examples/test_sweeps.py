@@ -82,8 +82,11 @@ def test_the_command_of_a_sweep(tmp_path: Path, encoder: Encoder) -> None:
     done = run_py("glue", *words, f"checkpoint.finetune_from_model={names_of}")
     swept = f"checkpoint.finetune_from_model={paths[0]},{paths[1]}"
     assert done.returncode == 0 and swept in done.stdout, "each job works in a folder of its own"
-    done = run_py("glue", *words[:-1], "common.seed=interval(1,2)")
-    assert done.returncode == 2 and "pass the values of a sweep" in done.stderr
+    numbered = "hydra.sweep.subdir='${hydra.job.num}'"  # a path would be folders in the folder's name
+    assert shlex.quote(numbered) in done.stdout
+    for odd in ("common.seed=interval(1,2)", "method=glob(*)"):
+        done = run_py("glue", *words[:-1], odd)
+        assert done.returncode == 2 and "pass the values of a sweep" in done.stderr
 
 
 @pytest.mark.fast
