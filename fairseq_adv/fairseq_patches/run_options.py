@@ -27,10 +27,13 @@ from fairseq_adv_compat.option_numbers import OF_FAIRSEQ, Numbers, declared_by, 
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def check_run(cfg: Any) -> None:
+def check_run(cfg: Any, is_built: bool = False) -> None:
     """Checks a configuration of fairseq, from a command line or a yaml, if it is one for this project.
 
     Runs with a criterion and a task of others are left alone.
+
+    Args:
+        is_built: the model has been, and may have added options of its own.
 
     Raises:
         DataError: an option has a number that it can't have, or a character by which a path in fairseq's
@@ -41,7 +44,8 @@ def check_run(cfg: Any) -> None:
         return
     _refuse_controls(cfg)
     _check_iopath(cfg.checkpoint)
-    _refuse_unknown(cfg.get("model"), *classes["model"])
+    if not is_built:
+        _refuse_unknown(cfg.get("model"), *classes["model"])
     try:
         check_converted({"cfg": cfg}, is_resolved=False)
     except Refused as error:

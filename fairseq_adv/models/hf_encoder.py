@@ -241,6 +241,9 @@ class HFEncoderModel(BaseFairseqModel):
         if self._tensors is not None and self._classes is not None:
             tensors = self._with_head_by_name(tensors, self._classes)
         self._build(tensors)
+        if self.args.pooler_dropout is not None:
+            is_new = self._tensors is not None  # and not a checkpoint's, which may be of an older version
+            transformers_models.set_head_dropout(self.hf, self.args.pooler_dropout, is_new)
         self._tensors = None
         self.classification_heads = {name: outputs}
 

@@ -155,6 +155,23 @@ def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> An
     return config
 
 
+def set_head_dropout(model: Any, probability: float, refuses: bool) -> None:
+    """Sets the dropout of a head: which of the configuration's it reads depends on the kind of head.
+
+    Raises:
+        DataError: if ``refuses``: the head has none.
+    """
+    of_encoder = set(model.base_model.modules())
+    found = [one for one in model.modules() if isinstance(one, nn.Dropout) and one not in of_encoder]
+    for one in found:
+        one.p = probability
+    if refuses and probability and not found:
+        raise DataError(
+            f"--pooler-dropout {probability}: the head of transformers' {type(model).__name__} has no "
+            "dropout. Leave it out"
+        )
+
+
 def with_fairseqs_ids(config: Any, words: int) -> Any:
     """Changes it for a dictionary of this many words, with fairseq's ids of the special tokens."""
     config.vocab_size = words

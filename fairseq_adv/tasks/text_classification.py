@@ -31,7 +31,7 @@ from fairseq_adv.data.text.indexed import count_index
 from fairseq_adv.data.text.labelled_folder import check_labels, class_names
 from fairseq_adv.data.text.long_texts import HEAD, WINDOWS, check_long, long_rows_message, read_long
 from fairseq_adv.data.text.rows_dataset import GroupedByLength
-from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY
+from fairseq_adv.data.tokenizers import FOLDER, HF_VOCABULARY, SECOND_BEGINS
 from fairseq_adv.data.tokenizers.text_to_ids import load_dictionary
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.data.workspace import read_manifest
@@ -162,8 +162,9 @@ def _fill(options: TrainOptions, folders: Sequence[Path], encoder: Optional[Path
     classes = None if options.has("--regression-target") else 1 if is_own else _count_classes(folder)
     options.fill({"--num-classes": str(classes or 1), "--init-token": "0"})
     vocabulary = folder / FOLDER / HF_VOCABULARY
-    if not vocabulary.is_file() or json_object(vocabulary).get("separators") != 1:
-        options.fill({"--separator-token": "2"})  # a second </s> between two texts, as in RoBERTa
+    pair = json_object(vocabulary) if vocabulary.is_file() else {}
+    if pair.get("separators") != 1:  # a second </s> between two texts, as in RoBERTa, or <s>
+        options.fill({"--separator-token": "0" if pair.get(SECOND_BEGINS) else "2"})
     options.fill({"--shorten-method": "truncate"})
     names = ("valid",) if options.has("--combine-valid-subsets") else ("valid", "valid1")
     splits = [name for name in names if (folder / "input0" / f"{name}.idx").is_file()]

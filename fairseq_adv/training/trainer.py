@@ -145,7 +145,7 @@ class AdversarialTrainer(Trainer):
     def __init__(
         self, cfg: Any, task: Any, model: nn.Module, criterion: Method, *rest: Any, **more: Any
     ) -> None:
-        check_run(cfg)  # of a program that calls the trainer itself; fairseq-train has done it
+        check_run(cfg, is_built=True)  # of a program that calls the trainer itself; fairseq-train has done it
         check_start(cfg.checkpoint)
         if cfg.dataset.combine_valid_subsets and isinstance(task, TokenizerTask):
             raise DataError(

@@ -26,6 +26,7 @@ from fairseq_adv.data.temperature import (
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.attack import attack_checkpoint
 from fairseq_adv.evaluation.attack_settings import Attack
+from fairseq_adv.hub.classifier_folder import checkpoint_of
 from fairseq_adv.models import transformers_models
 
 transformers = pytest.importorskip("transformers")
@@ -103,6 +104,14 @@ def test_the_segments_of_a_pair_are_the_tokenizers(second: int, tmp_path: Path) 
         special_tokens=[(one, engine.token_to_id(one)) for one in ("[CLS]", "[SEP]")],
     )  # fmt: skip
     engine.save(str(folder / "tokenizer.json"))
+    for names in (None, ["input_ids", "attention_mask"], ["input_ids", "token_type_ids", "attention_mask"]):
+        settings = json.loads((folder / "tokenizer_config.json").read_text())
+        settings.pop("model_input_names", None)
+        settings |= {} if names is None else {"model_input_names": names}
+        (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+        batch = transformers.AutoTokenizer.from_pretrained(folder)("a", "b")
+        given = "token_type_ids" in batch  # without them a model takes zeros
+        assert checkpoint_of(folder)["cfg"]["model"]["hf_segments"] == (given and second == 1)
     pairs = [(TEXT[2], TEXT[5]), (TEXT[7], TEXT[8])]
     found = load(folder, device="cpu").predict(pairs)  # of different lengths, in one mini-batch
     for pair, answer in zip(pairs, found):
@@ -114,6 +123,43 @@ def test_the_segments_of_a_pair_are_the_tokenizers(second: int, tmp_path: Path) 
             ).logits
         expected = logits.softmax(-1)[0].tolist()
         assert list(answer.probabilities.values()) == pytest.approx(expected, abs=2e-6)
+
+
+def test_the_second_text_of_a_pair_may_begin_as_the_first(tmp_path: Path) -> None:
+    """As with Gemma's and Llama's tokenizers, with add_bos_token and add_eos_token."""
+    from tokenizers import Tokenizer, processors
+
+    folder = tmp_path / "model"
+    save(folder, "roberta")
+    engine = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ids = [(one, engine.token_to_id(one)) for one in ("<s>", "</s>")]
+    engine.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> <s> $B </s>", special_tokens=ids
+    )
+    engine.save(str(folder / "tokenizer.json"))
+    (model,) = load(folder, device="cpu")._members
+    row = model.predictor.examples([(TEXT[2], TEXT[5])]).dataset[0]["net_input.src_tokens"].tolist()
+    inner = [one for one in row if one in (0, 2)]
+    assert inner == [0, 2, 0, 2] and row[0] == 0 and row[-1] == 2
+    assert len(row) == len(engine.encode(TEXT[2], TEXT[5]).ids)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"truncation_side": "left"}, "truncation_side is not right"),
+        ({"tokenizer_class": "RoFormerTokenizer"}, "made with Jieba"),
+    ],
+)
+def test_tokenizers_that_do_what_is_not_done_here(
+    settings: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    save(folder, "bert")
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    with pytest.raises(DataError, match=message):
+        checkpoint_of(folder)
 
 
 @pytest.fixture

@@ -649,9 +649,28 @@ def test_recomputed_activations_need_a_model_that_has_them(
     refused(hf_data, encoders["albert"], "--checkpoint-activations: .* Albert", "--checkpoint-activations")
 
 
-def test_the_dropout_of_debertas_head(hf_data: dict[str, Path], encoders: dict[str, Path]) -> None:
-    run = hf_run(hf_data, encoders["deberta-v3"], "classes", "freelb", "--pooler-dropout", "0.3")
-    assert run.model.hf.dropout.p == run.model.hf.pooler.dropout.p == 0.3
+@pytest.mark.parametrize(
+    ("kind", "objective"),
+    [
+        ("deberta-v3", "classes"),
+        ("deberta-v3", "tagging"),
+        ("roberta", "commonsense_qa"),
+        ("roberta", "tagging"),
+    ],
+)
+def test_the_dropout_of_a_head(
+    hf_data: dict[str, Path], encoders: dict[str, Path], kind: str, objective: str
+) -> None:
+    model = hf_run(hf_data, encoders[kind], objective, "freelb", "--pooler-dropout", "0.37").model.hf
+    of_encoder = set(model.base_model.modules())
+    found = {one.p for one in model.modules() if isinstance(one, nn.Dropout) and one not in of_encoder}
+    assert found == {0.37}
+
+
+def test_a_head_without_dropout_has_none(hf_data: dict[str, Path], encoders: dict[str, Path]) -> None:
+    with pytest.raises(DataError, match=r"--pooler-dropout 0.1: the head of .*Answering has no dropout"):
+        hf_run(hf_data, encoders["roberta"], "span_qa", "standard", "--pooler-dropout", "0.1")
+    hf_run(hf_data, encoders["roberta"], "span_qa", "standard", "--pooler-dropout", "0")
 
 
 def test_a_big_bird_reads_a_text_alike_whatever_it_has_read(monkeypatch: pytest.MonkeyPatch) -> None:

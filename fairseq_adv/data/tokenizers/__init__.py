@@ -12,6 +12,8 @@ from fairseq_adv.data.workspace import read_manifest
 
 HF_VOCABULARY = "hf_vocabulary.json"
 """Next to a tokenizer.json that was saved from a Hugging Face folder: what is not in it."""
+SECOND_BEGINS = "second_begins"
+"""A key of that file: the second text of a pair begins with ``<s>``, too."""
 FOLDER = "tokenizer"
 """The folder of a tokenizer next to prepared data or a trained model."""
 

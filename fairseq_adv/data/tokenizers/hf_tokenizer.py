@@ -18,7 +18,13 @@ from fairseq.data.encoders.gpt2_bpe_utils import bytes_to_unicode
 from fairseq_adv.data.checked_json import COUNT, check_text, json_object
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import decoded, whole
-from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST, HF_VOCABULARY, ROLES, usual_names
+from fairseq_adv.data.tokenizers import (
+    FAIRSEQ_FIRST,
+    HF_VOCABULARY,
+    ROLES,
+    SECOND_BEGINS,
+    usual_names,
+)
 from fairseq_adv.data.tokenizers.text_to_ids import NO_TEXT, Offsets, Piece, TokenToIds, library_errors
 
 _MOST_WORDS = 2_000_000  # twice what the largest encoder has; a dictionary of more takes long to build
@@ -136,8 +142,10 @@ def _vocabulary(folder: Path, engine: Any) -> dict[str, Any]:
     words = json_object(folder / "config.json").get("vocab_size")
     check_words(words, str(folder / "config.json"))
     with library_errors(folder / "tokenizer.json"):
-        separators = len(engine.encode("", "").ids) - 2  # between two texts: 1 as in BERT, or 2 as in RoBERTa
-    return {"words": words, "special": special_ids(folder), "separators": separators}
+        between = engine.encode("", "").ids[1:-1]  # two texts: </s> as in BERT, or two as in RoBERTa
+    options = {"words": words, "special": special_ids(folder), "separators": len(between)}
+    first, last = options["special"]["<s>"], options["special"]["</s>"]
+    return {**options, SECOND_BEGINS: True} if first != last and between == [last, first] else options
 
 
 def check_words(words: Any, where: str) -> None:
@@ -165,6 +173,7 @@ def load_engine(folder: Path) -> Any:
     if not path.is_file():
         raise DataError(
             f"{path}: no such file. Write it with AutoTokenizer.from_pretrained(…).save_pretrained({folder})"
+            "; if that writes none, transformers has this tokenizer in Python only: pass another encoder"
         )
     text = decoded(whole(path), path)
     with library_errors(path):
@@ -288,8 +297,13 @@ def check_settings(folder: Path, steps: Sequence[Mapping[str, Any]]) -> None:
     """
     path = folder / "tokenizer_config.json"
     settings = json_object(path) if path.is_file() else {}
-    if settings.get("tokenizer_class") in FAST_TOKENIZER_CLASSES:
+    kind = str(settings.get("tokenizer_class"))
+    if kind in FAST_TOKENIZER_CLASSES:
         return
+    if kind.startswith("RoFormer"):
+        raise DataError(f"{path}: RoFormer's tokens are made with Jieba, which no tokenizer.json can do")
+    if kind.startswith("Herbert"):  # has no such settings
+        settings = {name: step.get(key) for step in steps for name, (key, _) in _SETTINGS.items()}
     for step in steps:
         if step["type"] in ("BertNormalizer", "ByteLevel"):
             _check_step(path, settings, step)
