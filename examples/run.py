@@ -7,7 +7,7 @@
 
 Resumable: the same command resumes from SAVE_DIR/checkpoint_last.pt; with other options it is refused, unless
 you add criterion.allow_changed_options=true. Several values for a key make a sweep: one run after the other,
-each in its own folder in SAVE_DIR, named after its values.
+each in its own folder in SAVE_DIR, named after its values, or numbered if these are paths.
 Often changed: common.fp16=false, common.seed=9017, checkpoint.finetune_from_model=CHECKPOINT, method=…
 """
 
@@ -141,7 +141,8 @@ def sweep(save: str, words: Sequence[str], swept: set[str]) -> list[str]:
     names = ",".join(sorted(name for name in same if not name.startswith("hydra")))
     exclude = f"hydra.job.config.override_dirname.exclude_keys=[{names}]"
     paths = swept & {f"{group}.{key}" for group, key in PATHS}  # would be folders in the folder's name
-    numbered = [said("hydra.sweep.subdir", "${hydra.job.num}")] if paths else []
+    is_named = any(parsed(line).key_or_group == "hydra.sweep.subdir" for line in words)
+    numbered = [said("hydra.sweep.subdir", "${hydra.job.num}")] if paths and not is_named else []
     return [said("hydra.sweep.dir", save), exclude, OWN_FOLDER, *numbered]
 
 

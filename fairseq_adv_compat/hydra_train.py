@@ -57,9 +57,9 @@ def _check_names(cfg: Any) -> None:
         given = cfg.get(part)
         name = given if isinstance(given, str) else getattr(given, "_name", None)
         if given is None or (name is not None and name not in known):
-            fault = "none is named" if given is None else f"there is no {part} {name!r}"
+            fault = f"there is no {part} {name!r}. If it is a plug-in's, set common.user_dir"
             raise ConfigCompositionException(
-                f"{part}._name: {fault}. If it is a plug-in's, set common.user_dir"
+                f"{part}._name: {'none is named. Add one' if given is None else fault}"
             )
 
 

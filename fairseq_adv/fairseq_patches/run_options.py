@@ -37,7 +37,8 @@ def check_run(cfg: Any, is_built: bool = False) -> None:
 
     Raises:
         DataError: an option has a number that it can't have, or a character by which a path in fairseq's
-            log would control a terminal; names the option and the fix.
+            log would control a terminal; a model has no such option; iopath is missing. Names the option and
+            the fix.
     """
     classes = {part: _classes_of(part, _name(cfg.get(part))) for part in OF_FAIRSEQ}
     if not any(_is_of_this_project(classes[part][0]) for part in ("criterion", "task")):
@@ -75,19 +76,20 @@ def _refuse_unknown(options: Any, model_class: Any, config_class: Any) -> None:
     name = _name(options)
     if not isinstance(options, DictConfig) or config_class is not None or name not in ARCH_CONFIG_REGISTRY:
         return
-    if not issubclass(model_class, (RobertaModel, HFEncoderModel)):
+    if model_class not in (RobertaModel, HFEncoderModel):  # one of the user's own may read others
         return
-    parser, defaults = ArgumentParser(add_help=False), Namespace()
+    parser, defaults = ArgumentParser(add_help=False), OmegaConf.create({})
     model_class.add_args(parser)
     ARCH_CONFIG_REGISTRY[name](defaults)
-    known = {"_name", "arch", *vars(defaults), *(action.dest for action in parser._actions)}
-    if issubclass(model_class, RobertaModel):  # what its encoder reads of them
+    known = {"_name", "arch", *map(str, defaults), *(action.dest for action in parser._actions)}
+    known |= {"tokens_per_sample", "encoder_embed_dim"}  # which building the model adds
+    if model_class is RobertaModel:  # what its encoder reads of them
         known |= {one.name for one in fields(TransformerConfig)}
         known |= {f"encoder_{one.name}" for one in fields(EncDecBaseConfig)}
     for key in options:
         if key not in known:
             near = get_close_matches(key, known, 1)
-            meant = f" Did you mean {near[0]}?" if near else ""
+            meant = f" Did you mean {near[0]}?" if near else " Leave it out"
             raise DataError(f"model.{key}: the model {name} has no such option.{meant}")
 
 

@@ -42,13 +42,14 @@ def add_defaults(original: Callable[[Any], None], cfg: Any) -> None:
     removed (fairseq_cli/train.py, line 65; fairseq/logging/progress_bar.py, lines 47, 329, 406 and 495): the
     first job's would receive what all later ones log.
     And a log in a folder that does not exist yet causes a ``FileNotFoundError`` after all of fairseq's
-    imports. For a single run nothing else changes.
+    imports. ``memory_efficient_fp16`` alone is fp32 in a yaml: on a command line it implies the other
+    (fairseq/options.py, line 194).
 
     fairseq/dataclass/initialize.py, line 56, is called with the configuration before fairseq opens the log or
     builds anything, whether the options come from a command line or a yaml.
     """
     original(cfg)
-    for half in ("fp16", "bf16"):  # fairseq/options.py, line 194: on a command line one implies the other
+    for half in ("fp16", "bf16"):
         if cfg.common[f"memory_efficient_{half}"]:
             cfg.common[half] = True
     check_run(cfg)

@@ -25,7 +25,8 @@ _HEAD = "SequenceClassification"
 _SEVERAL = "multi_label_classification"  # its problem_type
 # Tokenizers that make no token_type_ids from transformers 5 on, unless their settings say so.
 _WITHOUT_SEGMENTS = (
-    "AlbertTokenizer", "BigBirdTokenizer", "RemBertTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend",
+    "AlbertTokenizer", "BigBirdTokenizer", "HerbertTokenizer", "RemBertTokenizer", "PreTrainedTokenizerFast",
+    "TokenizersBackend",
 )  # fmt: skip
 
 

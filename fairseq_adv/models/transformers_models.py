@@ -145,6 +145,8 @@ def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> An
         value, known = options.get(option), [name for name in names if hasattr(config, name)]
         if value is None:
             continue
+        if not known and option == "pooler_dropout":
+            continue  # of the head, which may have one: see set_head_dropout
         if not known:
             flag = option.replace("_", "-")
             raise DataError(f"--{flag} {value}: a {config.model_type} has no such dropout. Leave it out")

@@ -510,12 +510,13 @@ def test_a_folder_called_tokenizer_that_is_not_a_copy_stays(tmp_path: Path, has_
     for folder in (mine, *([tmp_path / "tokenizer"] if has_one else [])):
         folder.mkdir(parents=True)
         (folder / "tokenizer.json").write_text("{}\n")  # as transformers saves it
-    for more in ("__init__.py", "hf_vocabulary.json"):
+    for more in ([], ["__init__.py"], ["__init__.py", "hf_vocabulary.json"]):
+        for name in more:
+            (mine / name).write_text("{}")
         with pytest.raises(DataError, match=r"save/tokenizer: a training keeps .* another --save-dir"):
             _save_tokenizer(tmp_path, TrainOptions(["--save-dir", str(tmp_path / "save")]))
-        (mine / more).write_text("{}")
-        assert sorted(os.listdir(mine)) == sorted([more, "tokenizer.json"])
-        (mine / "__init__.py").unlink(missing_ok=True)
+        assert sorted(os.listdir(mine)) == [*more, "tokenizer.json"]
+    (mine / "__init__.py").unlink()
     _save_tokenizer(tmp_path, TrainOptions(["--save-dir", str(tmp_path / "save")]))
     assert mine.exists() == has_one
 

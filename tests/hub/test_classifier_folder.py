@@ -23,6 +23,7 @@ from fairseq_adv.data.temperature import (
     save_temperature,
     save_thresholds,
 )
+from fairseq_adv.data.tokenizers.hf_tokenizer import check_settings
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.attack import attack_checkpoint
 from fairseq_adv.evaluation.attack_settings import Attack
@@ -142,6 +143,18 @@ def test_the_second_text_of_a_pair_may_begin_as_the_first(tmp_path: Path) -> Non
     inner = [one for one in row if one in (0, 2)]
     assert inner == [0, 2, 0, 2] and row[0] == 0 and row[-1] == 2
     assert len(row) == len(engine.encode(TEXT[2], TEXT[5]).ids)
+
+
+def test_settings_that_a_class_has_for_good(tmp_path: Path) -> None:
+    """HerBERT's, whose text isn't lower-cased whatever the files leave out."""
+    normalizer = {"type": "BertNormalizer", "lowercase": False, "strip_accents": False}
+    steps = [{**normalizer, "clean_text": True, "handle_chinese_chars": True}, {"type": "BertPreTokenizer"}]
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text('{"tokenizer_class": "HerbertTokenizer"}')
+    check_settings(tmp_path, steps)
+    path.write_text('{"tokenizer_class": "BertTokenizer"}')
+    with pytest.raises(DataError, match="do_lower_case is True by default"):
+        check_settings(tmp_path, steps)
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,7 @@ def test_a_yaml_composes(tmp_path: Path) -> None:
     (tmp_path / "config" / "run.yaml").write_text(
         f"# @package _group_\ncommon:\n  user_dir: {PLUGIN}\ntask:\n  _name: {TASK}\n  data: {data}\n  "
         "tokens_per_sample: 24\n  mask_prob_schedule: null\nmodel:\n  _name: roberta_base\noptimization:\n  "
-        "max_epoch: 4\n"
+        "max_epoch: 4\ncriterion:\n  _name: standard\noptimizer:\n  _name: adam\n"
     )
     from fairseq import tasks
 

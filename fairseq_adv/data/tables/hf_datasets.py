@@ -121,7 +121,7 @@ def _check_link(folder: str, file: str | Path) -> None:
 
     In the hub's cache each file is a link from ``snapshots/REVISION`` to ``blobs``.
     """
-    repository, is_cached, _ = folder.partition(f"{os.sep}snapshots{os.sep}")
+    repository, is_cached, _ = folder.rpartition(f"{os.sep}snapshots{os.sep}")
     target = os.path.realpath(file)
     if not any(
         os.path.commonpath([target, one]) == one

@@ -302,8 +302,8 @@ def check_settings(folder: Path, steps: Sequence[Mapping[str, Any]]) -> None:
         return
     if kind.startswith("RoFormer"):
         raise DataError(f"{path}: RoFormer's tokens are made with Jieba, which no tokenizer.json can do")
-    if kind.startswith("Herbert"):  # has no such settings
-        settings = {name: step.get(key) for step in steps for name, (key, _) in _SETTINGS.items()}
+    if kind.startswith("Herbert"):  # whose settings are fixed
+        settings = {"do_lower_case": False, "strip_accents": False}
     for step in steps:
         if step["type"] in ("BertNormalizer", "ByteLevel"):
             _check_step(path, settings, step)

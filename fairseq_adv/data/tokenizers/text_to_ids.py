@@ -23,6 +23,7 @@ from fairseq.data import Dictionary
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import check_size, sha256_of
+from fairseq_adv.data.tokenizers import SECOND_BEGINS
 
 Ids = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
@@ -129,7 +130,8 @@ class TokenToIds(ABC):
     def fingerprint(self) -> Dict[str, Any]:
         """What determines the output, for a manifest: kind, options, and the SHA-256 of each file."""
         hashes = {role: sha256_of(path) for role, path in sorted(self.files.items())}
-        return {"kind": self.kind, "options": self.options, "sha256": hashes}
+        options = {name: value for name, value in self.options.items() if name != SECOND_BEGINS}
+        return {"kind": self.kind, "options": options, "sha256": hashes}  # the layout of a pair is a task's
 
 
 def _groups(rows: Sequence[str]) -> Iterator[Sequence[str]]:

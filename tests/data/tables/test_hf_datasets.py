@@ -128,6 +128,18 @@ def test_files_outside_the_hub_are_refused(real: Any, pattern: str) -> None:
         _resolved_inside("a/a", real)(pattern, "hf://datasets/a/a@main")
 
 
+def test_the_hubs_cache_has_links_to_its_own_files(real: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "snapshots" / "hub" / "snapshots" / "main"
+    rows = real.Dataset.from_dict({"text": ["a"], "label": ["x"]})
+    rows.save_to_disk(str(folder))
+    blobs = tmp_path / "snapshots" / "hub" / "blobs"
+    blobs.mkdir()
+    for file in list(folder.iterdir()):
+        file.rename(blobs / file.name)
+        file.symlink_to(blobs / file.name)
+    assert [row["text"] for _, row in load_splits(str(folder), COLUMNS)["train"]] == ["a"]
+
+
 def test_odd_rows_name_their_place(real: Any, tmp_path: Path) -> None:
     """A saved data set may be set to give arrays; its values needn't fit its types."""
     pyarrow = pytest.importorskip("pyarrow")
