@@ -84,7 +84,7 @@ def test_out_is_a_folder_unless_its_name_ends_in_jsonl(
     other = questions(tmp_path / "other.jsonl")
     for sources, out, message in [
         ([source, other], "new.jsonl", "new.jsonl: one file can't hold 2 files of QUESTIONS. Pass a folder."),
-        ([source], "file", "File exists"),
+        ([source], "file", "file: not a folder, so nothing can be written in it. Pass another output."),
     ]:
         assert retrieve(index, *sources, tmp_path / out) == 2
         assert message in (shown := capsys.readouterr().err) and "Traceback" not in shown
