@@ -30,7 +30,7 @@ def test_files(task: str, ids: list[str], answers: list[str], text: str, tmp_pat
 
 def test_a_sentence_of_wsc_has_a_number(tmp_path: Path) -> None:
     for odd in ("a-1", "\u00b2", "9" * 5000):
-        with pytest.raises(DataError, match=f"row {odd:.40}.*: its idx is not a number"):
+        with pytest.raises(DataError, match=f"row {odd:.40}.* its idx is not a number"):
             prediction_task("wsc").text([odd], ["True"], tmp_path / "new")
 
 
