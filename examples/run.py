@@ -39,6 +39,7 @@ ENCODER = "ENCODER_DIR"  # the yamls' placeholder for the encoder's folder
 # Relative paths would break: hydra changes to SAVE_DIR, or in a sweep to the job's own folder, which has its
 # own log.
 PATHS = (("checkpoint", "finetune_from_model"), ("model", "hf_model"), ("common", "log_file"))
+OF_PATHS = {f"{group}.{key}" for group, key in PATHS}
 # Where a job of a sweep saves; known to hydra only when the job starts.
 OWN_FOLDER = "checkpoint.save_dir='${hydra:sweep.dir}/${hydra:sweep.subdir}'"
 _GLUE = re.compile(r"^  - glue: (\w+)", re.MULTILINE)  # a recipe's task, if none is chosen
@@ -126,8 +127,7 @@ def first_job(overrides: Sequence[str]) -> tuple[list[str], set[str]]:
 def absolute(line: str) -> str:
     """An override that sweeps over paths, with absolute ones: each job works in a folder of its own."""
     override = parsed(line)
-    of_paths = {f"{group}.{key}" for group, key in PATHS}
-    if not override.is_sweep_override() or override.key_or_group not in of_paths:
+    if not override.is_sweep_override() or override.key_or_group not in OF_PATHS:
         return line
     values = [str(parsed(f"x={one}").value()) for one in override.sweep_string_iterator()]
     paths = [said("", os.path.abspath(value))[1:] for value in values]
@@ -140,9 +140,8 @@ def sweep(save: str, words: Sequence[str], swept: set[str]) -> list[str]:
     same = {parsed(line).key_or_group for line in words} - swept
     names = ",".join(sorted(name for name in same if not name.startswith("hydra")))
     exclude = f"hydra.job.config.override_dirname.exclude_keys=[{names}]"
-    paths = swept & {f"{group}.{key}" for group, key in PATHS}  # would be folders in the folder's name
-    is_named = any(parsed(line).key_or_group == "hydra.sweep.subdir" for line in words)
-    numbered = [said("hydra.sweep.subdir", "${hydra.job.num}")] if paths and not is_named else []
+    has_name = swept.isdisjoint(OF_PATHS) or "hydra.sweep.subdir" in same  # a path would be several folders
+    numbered = [] if has_name else [said("hydra.sweep.subdir", "${hydra.job.num}")]
     return [said("hydra.sweep.dir", save), exclude, OWN_FOLDER, *numbered]
 
 

@@ -30,7 +30,7 @@ def use_lean_layers(model: nn.Module) -> None:
     the layer has hooks, since most of these are not called.
     """
     for layer in model.modules():
-        if isinstance(layer, TransformerEncoderLayerBase) and _is_usual(layer):
+        if _is_usual(layer):
             layer.forward = partial(_forward, layer, _hooks(list(layer.modules())[1:]))
 
 
@@ -45,9 +45,9 @@ def is_fairseqs(layer: Any) -> bool:
 
 
 def _is_usual(layer: Any) -> bool:
-    attention = layer.self_attn
     if not is_fairseqs(layer) or "forward" in vars(layer):
         return False
+    attention = layer.self_attn
     if type(attention) is not MultiheadAttention or attention.bias_k is not None:
         return False
     if attention.use_xformers or attention.add_zero_attn or attention.skip_embed_dim_check or layer.return_fc:

@@ -122,11 +122,9 @@ def _check_link(folder: str, file: str | Path) -> None:
     In the hub's cache each file is a link from ``snapshots/REVISION`` to ``blobs``.
     """
     repository, is_cached, _ = folder.rpartition(f"{os.sep}snapshots{os.sep}")
-    target = os.path.realpath(file)
-    if not any(
-        os.path.commonpath([target, one]) == one
-        for one in (folder, *([os.path.join(repository, "blobs")] if is_cached else []))
-    ):
+    target, blobs = os.path.realpath(file), os.path.join(repository, "blobs")
+    allowed = [folder, blobs] if is_cached else [folder]
+    if not any(os.path.commonpath([target, one]) == one for one in allowed):
         raise DataError(f"it names {str(file)!r}: {target}, not in its folder. Put the file itself there.")
 
 

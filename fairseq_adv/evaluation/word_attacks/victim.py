@@ -225,9 +225,8 @@ def _side(file: AttackedFile, known: Collection[str]) -> str:
 
 
 def _questions(file: AttackedFile) -> list[Attacked]:
-    columns = file.text or file.text_pair or file.label or file.label_map or file.only_class
-    columns = columns or file.label_separator
-    if columns or not file.header or file.encoding != "utf-8":
+    columns = (file.text, file.text_pair, file.label, file.label_separator, file.label_map, file.only_class)
+    if any(columns) or not file.header or file.encoding != "utf-8":
         raise DataError(
             f"{file.path}: --text, --text-pair, --label, --label-separator, --label-map, --only-class, "
             "--no-header and --encoding are for models of texts; this one takes questions. Leave them out."
