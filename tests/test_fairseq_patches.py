@@ -401,3 +401,10 @@ def test_reports_of_an_earlier_job_end(monkeypatch: pytest.MonkeyPatch) -> None:
         aim_run("repo")
         aim_run("repo")
         assert ended == expected
+
+
+def test_what_a_killed_run_left_of_a_checkpoint_is_overwritten(tmp_path: Path) -> None:
+    """Each is as large as the checkpoint."""
+    (tmp_path / "checkpoint1.pt.tmp").write_bytes(b"half of it")
+    checkpoint_utils.torch_persistent_save({"a": 1}, str(tmp_path / "checkpoint1.pt"))
+    assert os.listdir(tmp_path) == ["checkpoint1.pt"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig, FairseqConfig
 from omegaconf import OmegaConf
 from support import ADVERSARIAL, batch, build, train_args, write_task
@@ -453,6 +455,15 @@ def test_a_converted_position_may_be_past_the_end(
     run.cfg.dataset.update(options)
     check_restart(state, run.trainer, True, run.trainer.extra_state()["data"])
     assert (position["version"], position["iterations_in_epoch"]) == (version, done)
+
+
+def test_a_validation_before_the_restart_is_not_repeated(data: Path, saved: Path, tmp_path: Path) -> None:
+    """If the first update after it overflows: it is that of the checkpoint."""
+    shutil.copy(saved / "checkpoint_last.pt", tmp_path)
+    run = freelb(data, tmp_path)
+    assert run.trainer.validated_update == -1
+    checkpoint_utils.load_checkpoint(run.cfg.checkpoint, run.trainer)
+    assert run.trainer.validated_update == run.trainer.get_num_updates() == 1
 
 
 def test_a_named_file_without_an_optimizers_state_gives_its_weights_alone(data: Path, tmp_path: Path) -> None:
