@@ -27,7 +27,7 @@ from typing import Any
 
 from fairseq_adv.cli import find_user_dir
 from fairseq_adv.cli.script import count, exit_status
-from fairseq_adv.cli.train_command import ON_CPUS
+from fairseq_adv.cli.train_command import ON_CPUS, started_workers
 from fairseq_adv.cli.train_folders import check_dictionary, hugging_face_args, model_args
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.processes import loaders
@@ -330,19 +330,22 @@ def command(args: argparse.Namespace) -> list[str]:
              said("checkpoint.save_dir", save)]  # fmt: skip
     words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in set(base.task) else []
     if gpus is None and WORKERS not in keys:
-        gpus = 1
+        gpus = started_workers(os.environ) or 1
     if gpus is not None:  # a batch size set by the user is kept, on each GPU
         own = {"dataset.batch_size", "optimization.update_freq"}.intersection(keys)
         words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
     words += sizes(base, encoder)
     # Not strict, since some of fairseq's keys are in no yaml; check_key has checked them.
     config = composed(recipe, [*words, *first], strict=False)
+    workers, started = config.distributed_training.distributed_world_size, started_workers(os.environ)
+    if started and workers != started:
+        raise DataError(f"{workers} workers, but {started} were started. Leave --gpus and {WORKERS} out")
     for key in keys:
         given = OmegaConf.select(config, key)
         if OmegaConf.is_list(OmegaConf.select(base, key)) and not OmegaConf.is_list(given):
             raise DataError(f"{key}={given}: not a list. Pass {key}=[{given}]")
     if config.task._name in CORPUS_TASKS:
-        words.append(f"dataset.num_workers={loaders(config.distributed_training.distributed_world_size)}")
+        words.append(f"dataset.num_workers={loaders(workers)}")
     words += [*on_cpus(config, keys), *map(absolute, args.overrides)]
     check_complete(config, recipe)
     for group, key in PATHS:
@@ -380,7 +383,7 @@ def parser() -> argparse.ArgumentParser:
         "that trains it as it is; - for random weights",
     )
     add("save", metavar="SAVE_DIR", help="output folder for checkpoints and logs")
-    add("--gpus", type=count, metavar="N", help="divide each update among N GPUs (default: 1)")
+    add("--gpus", type=count, metavar="N", help="divide each update among N GPUs (default: 1, or torchrun's)")
     add("--dry-run", action="store_true", help="print the command without running it")
     add("overrides", nargs="*", metavar="key=value", help="overrides for hydra; they win over the recipe")
     return options

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import ctypes
+import errno
+import fcntl
 import logging
 import multiprocessing
 import os
@@ -16,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Callable, Iterator
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -34,7 +37,7 @@ from support import build, command, fairseq_train, run_command, train_args, writ
 import fairseq_adv.plugin  # noqa: F401
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import write_indexed
-from fairseq_adv.fairseq_patches import commands, data_loading, training_loop
+from fairseq_adv.fairseq_patches import commands, data_loading, save_dir_lock, training_loop
 from fairseq_adv.fairseq_patches.run_options import check_run
 from fairseq_adv.fairseq_patches.signals import _why_not_resumable
 from fairseq_adv.fairseq_patches.workers import end_with_torchrun
@@ -403,8 +406,21 @@ def test_reports_of_an_earlier_job_end(monkeypatch: pytest.MonkeyPatch) -> None:
         assert ended == expected
 
 
-def test_what_a_killed_run_left_of_a_checkpoint_is_overwritten(tmp_path: Path) -> None:
-    """Each is as large as the checkpoint."""
-    (tmp_path / "checkpoint1.pt.tmp").write_bytes(b"half of it")
-    checkpoint_utils.torch_persistent_save({"a": 1}, str(tmp_path / "checkpoint1.pt"))
-    assert os.listdir(tmp_path) == ["checkpoint1.pt"]
+@pytest.mark.parametrize("has_locks", [True, False])
+def test_what_a_killed_run_left_of_a_checkpoint_is_overwritten(
+    has_locks: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is as large as the checkpoint. Where nothing can be locked, it may be that of another run."""
+    if not has_locks:
+        monkeypatch.setattr(fcntl, "lockf", Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
+    save_dir_lock._lock(tmp_path, "run")
+    names = ["checkpoint1.pt", "checkpoint_last.pt"]
+    for name in names:
+        (tmp_path / f"{name}.tmp").write_bytes(b"half of it")
+    checkpoint_utils.torch_persistent_save({"a": 1}, str(tmp_path / names[0]))
+    PathManager.copy(*(str(tmp_path / name) for name in names), overwrite=True)
+    left = {path.name: path.read_bytes() for path in tmp_path.glob("*.tmp")}
+    assert left == ({} if has_locks else {f"{name}.tmp": b"half of it" for name in names})
+    assert torch.load(tmp_path / names[1]) == {"a": 1}
+    assert has_locks != ("this file system has no locks" in caplog.text)
+    save_dir_lock._held.pop().close()

@@ -42,6 +42,12 @@ OTHER_STARTS = (
 ON_CPUS = {"--distributed-backend": "gloo", "--ddp-backend": "legacy_ddp"}
 
 
+def started_workers(environment: Mapping[str, str]) -> int:
+    """How many workers torchrun started, or a script that sets the same variables; fairseq goes by them.
+    0: none were."""
+    return int(environment["WORLD_SIZE"]) if all(name in environment for name in _TORCHRUN) else 0
+
+
 def filled_in(
     data: str, encoder: Path | None, words: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> TrainOptions:
@@ -78,9 +84,8 @@ def filled_in(
     options.fill({"--optimizer": "torch_adamw"})
     if options.value("--optimizer") in ("adam", "torch_adamw"):
         options.fill(_ADAM)
-    if all(name in environment for name in _TORCHRUN):
-        workers = int(environment["WORLD_SIZE"])
-    else:
+    workers = started_workers(environment)
+    if not workers:
         options.fill({"--distributed-world-size": "1"})  # fairseq's default is all GPUs: a larger batch
         workers = max(options.number("--distributed-world-size"), 1)
     if workers > 1 and options.value("--ddp-backend", "pytorch_ddp") in ("pytorch_ddp", "c10d"):

@@ -177,7 +177,7 @@ class TrainScreen(logging.Handler, Watcher):
             return
         name, self._told_at = saving.best_checkpoint_metric, line.update
         score = score_of(line.rounded, name)
-        is_best = (
+        is_best = not math.isnan(score) and (
             self._best is None
             or math.isnan(self._best)
             or (score >= self._best if saving.maximize_best_checkpoint_metric else score <= self._best)
@@ -215,7 +215,7 @@ class TrainScreen(logging.Handler, Watcher):
             score, when = self._best, f" in epoch {self._best_epoch}" if self._best_epoch else ""
             saved = getattr(checkpoint_utils.save_checkpoint, "best", None)
             # No checkpoint is saved at --validate-interval-updates.
-            is_known = saved is not None and not math.isnan(saved)  # fairseq's is NaN after a NaN
+            is_known = saved is not None and not math.isnan(saved)  # an older checkpoint's may be NaN
             if path == best and is_known and not saving.no_save:
                 score = score_of({metric: saved}, metric)
                 when = when if score == self._best else " (best of the saved models)"

@@ -80,8 +80,11 @@ def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_los
     fairseq/checkpoint_utils.py, line 43: Python's ``max(nan, 90)`` is NaN. The best score was forgotten, and
     ``checkpoint_best.pt`` overwritten by the next model, however bad.
     """
-    is_a_score = val_loss is not None and not math.isnan(val_loss)
+    is_nan = val_loss is not None and math.isnan(val_loss)
+    is_a_score, unseen = val_loss is not None and not is_nan, trainer.unseen_loss
+    trainer.unseen_loss = val_loss if is_nan else unseen  # reduce_lr_on_plateau counts it
     result = original(cfg, trainer, epoch_itr, val_loss if is_a_score else None)
+    trainer.unseen_loss = unseen
     if _watched_trainer() is not None and not cfg.no_save:
         best = getattr(checkpoint_utils.save_checkpoint, "best", None)
         is_best = is_a_score and val_loss == best

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import logging
 import os
 import socket
 import time
@@ -24,6 +25,8 @@ from fairseq_adv.data.errors import DataError, full_disk_named
 from fairseq_adv.data.io import CANNOT_LOCK
 from fairseq_adv.fairseq_patches.workers import end_all, gathered
 
+logger = logging.getLogger(__name__)
+
 NAME = ".running"
 # In seconds. A killed process may take a while to go away; the node from which a job was requeued may be cut
 # off from its scheduler and not know; a network file system may show a new file late.
@@ -32,6 +35,7 @@ PATIENCE_WITH_ITSELF = 480.0  # the other workers wait for rank 0, and NCCL lets
 PATIENCE_WITH_FILES = 30.0
 
 _held: list[IO[str]] = []  # files that stay open while they are locked
+_without_lock: list[str] = []  # those on file systems that can't lock
 _who: dict[str, Any] = {}  # the contents of the file
 
 
@@ -79,6 +83,11 @@ def _lock(folder: Path, name: str) -> None:
     _write(_who)
 
 
+def is_locked() -> bool:
+    """Whether no other run can write into the save folder of this process."""
+    return bool(_held) and _held[0].name not in _without_lock
+
+
 def note_the_stop(cause: str, updates: int) -> None:
     """Records in the file that the run was stopped and can resume, for the script that requeues it."""
     if _held:
@@ -103,6 +112,8 @@ def _is_locked(file: IO[str]) -> bool:
             return False
         if error.errno not in CANNOT_LOCK:
             raise
+        _without_lock.append(file.name)
+        logger.warning("%s: this file system has no locks, so a second run would not be refused", file.name)
     return True
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from fairseq_adv.data.choices.question_layouts import find_split, has_split, read_split
 from fairseq_adv.data.choices.questions import Choice, Question
-from fairseq_adv.data.choices.ranking_dataset import RankingDataset, SegmentTable
+from fairseq_adv.data.choices.ranking_dataset import RankingDataset, SegmentTable, TooLong
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.rows_dataset import IntArray
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
@@ -130,8 +130,8 @@ class MultipleChoiceTask(TokenizerTask):
         """Reads, checks and tokenises a split of all data sets.
 
         Raises:
-            DataError: a file is invalid, or a question of the training or validation split has no answer;
-                names file and line.
+            DataError: a file is invalid, a question of the training or validation split has no answer, or
+                one of another split than training's doesn't fit; names file and line.
         """
         training = split == self.cfg.train_subset
         questions: List[Question] = []
@@ -146,7 +146,16 @@ class MultipleChoiceTask(TokenizerTask):
             questions += read
             sources += [source] * len(read)
         weights = _weights(self.cfg.sampling_weights, len(self.folders)) if training else None
-        dataset = self.dataset_of(questions, np.array(sources, dtype=np.int64), weights)
+        try:
+            dataset = self.dataset_of(questions, np.array(sources, dtype=np.int64), weights)
+        except TooLong as error:
+            fitting = [k for k in range(len(questions)) if k not in error.positions]
+            if not training or not fitting:
+                raise
+            # As fairseq does: in GLUE's QNLI a few of 100,000 pairs don't fit.
+            logger.warning("%s Such questions of %s are left out: %d.", error, split, len(error.positions))
+            kept = np.array([sources[k] for k in fitting], dtype=np.int64)
+            dataset = self.dataset_of([questions[k] for k in fitting], kept, weights)
         if training and not len(dataset.ordered_indices()):
             raise DataError(
                 f"--sampling-weights {self.cfg.sampling_weights}: no questions are left in an epoch. Pass "

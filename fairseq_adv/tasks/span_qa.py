@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_into_windows
+from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_into_windows, lost_answers
 from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad, squad_files
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.train_options import TrainOptions
@@ -87,6 +87,18 @@ class SpanQATask(TokenTask):
             "%s: %d questions, %d contexts, %d windows, from %s",
             split, len(squad.questions), len(squad.contexts), len(dataset), path,
         )  # fmt: skip
+        if split == self.cfg.train_subset:
+            cut, long = lost_answers(squad, dataset.windows, self.cfg.max_answer_tokens)
+            if cut:
+                logger.warning(
+                    "%s: no window has the whole answer of %d questions; they are trained on as if they had "
+                    "none. Pass a larger --window-overlap than %d", path, cut, self.cfg.window_overlap,
+                )  # fmt: skip
+            if long:
+                logger.warning(
+                    "%s: %d answers have more than --max-answer-tokens %d tokens; no prediction is as long",
+                    path, long, self.cfg.max_answer_tokens,
+                )  # fmt: skip
 
     def dataset_of(self, squad: Squad, split: str) -> SpansDataset:
         """A data set of questions, for training or evaluation.
@@ -110,7 +122,7 @@ rows = tokenizer(question, context, return_offsets_mapping=True, return_tensors=
 (offsets,), begin = rows.pop("offset_mapping").tolist(), rows.sequence_ids(0).index(1)
 found = model(**rows)
 scores = found.start_logits[0, begin:-1, None] + found.end_logits[0, None, begin:-1]
-allowed = torch.ones_like(scores).triu().tril(29)  # an answer has 30 tokens at most
+allowed = torch.ones_like(scores).triu().tril(29)  # at most 30 tokens, as --max-answer-tokens by default
 first, last = divmod(int(scores.masked_fill(allowed == 0, -1e9).argmax()), len(scores))
 print(context[offsets[begin + first][0]:offsets[begin + last][1]].strip())"""
 

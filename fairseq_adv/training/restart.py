@@ -128,7 +128,7 @@ def check_restart(state: dict[str, Any], trainer: Trainer, is_allowed: bool, dat
         extra[_ENDED] = updates
     convert_position(state, trainer, is_any_data=bool(refused))
     if "data" in _options(refused) and _is_another_shard(position, saved, extra.get(DATA), trainer.cfg, data):
-        position["iterations_in_epoch"] = 0
+        _move_to(position, 0)
     if changes.told:
         logger.info(f"{path}: resumes after update {updates} with {'; '.join(changes.told)}")
     if refused:
@@ -289,7 +289,14 @@ def convert_position(state: dict[str, Any], trainer: Trainer, is_any_data: bool)
             break
     parts = new["optimization"].get("update_freq") or [1]
     together = parts[min(position.get("epoch", 1), len(parts)) - 1]
-    position["iterations_in_epoch"] = done // together * together
+    _move_to(position, done // together * together)
+
+
+def _move_to(position: dict[str, Any], done: int) -> None:
+    """At an epoch's beginning fairseq drops the means of the last one with version 2 only."""
+    position["iterations_in_epoch"] = done
+    if not done:
+        position["version"] = 2
 
 
 def _per_iteration(options: Options, size: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import pickle
 import pty
@@ -17,13 +18,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from fairseq.logging import metrics
 from support import build, run_command, start_command, train_args, write_corpus, write_task
 
 from fairseq_adv.cli.train import _save_tokenizer
 from fairseq_adv.cli.train_run import ShownRun
+from fairseq_adv.cli.train_screen import TrainScreen
 from fairseq_adv.cli.train_text import count_all_updates, shown_time
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.train_options import TrainOptions
+from fairseq_adv.fairseq_patches.progress import Line
 
 SIZES = [
     "--arch", "roberta_base", "--encoder-layers", "1", "--encoder-embed-dim", "16", "--encoder-ffn-embed-dim",
@@ -75,6 +79,19 @@ def test_without_a_terminal(data: Path, tmp_path: Path) -> None:
     assert logged == [str(update) for update in range(1, 40)]  # once each
     assert "RobertaModel(" in text and "{'_name': None, 'common'" in text and "Saved checkpoint" in text
     assert text.count("done training in") == 1
+
+
+def test_no_number_is_no_best_score(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as pearson's of equal predictions; fairseq keeps no best checkpoint of it."""
+    options = ["--maximize-best-checkpoint-metric", "--best-checkpoint-metric", "accuracy"]
+    screen = TrainScreen("train.log", "roberta_base", lambda: None)
+    screen._trainer = build(train_args(data, tmp_path, "standard", *options)).trainer
+    with metrics.aggregate("train"):
+        metrics.log_scalar("loss", 1.0, 1)
+    for update, score in enumerate([math.nan, 0.25, math.nan, 0.5], 1):
+        screen.log(Line(update, 1, "valid", 1.0, {"accuracy": score}, {"accuracy": score}))
+    told = capsys.readouterr().out.splitlines()
+    assert ["(best so far)" in line for line in told] == [False, True, False, True]
 
 
 def test_on_a_terminal(data: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import shutil
 from pathlib import Path
@@ -13,10 +14,12 @@ import pytest
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig, FairseqConfig
+from fairseq.logging import metrics
 from omegaconf import OmegaConf
 from support import ADVERSARIAL, batch, build, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.fairseq_patches import progress
 from fairseq_adv.models import hf_encoder
 from fairseq_adv.training.changed_options import (
     CHOSEN,
@@ -276,29 +279,34 @@ def test_the_state_of_another_optimizer_is_refused(
 PLATEAU = ["--lr-scheduler", "reduce_lr_on_plateau", "--lr-patience", "1", "--lr-shrink", "0.5"]
 
 
-def epoch_of(run: SimpleNamespace, epoch: int) -> float:
+def epoch_of(run: SimpleNamespace, epoch: int, score: float) -> float:
     """One update, a checkpoint, and a validation that is no better than the one before."""
     run.trainer.begin_epoch(epoch)
     run.trainer.train_step([batch(run, [0, 1, 2])])
     iterator = {"epoch": epoch + 1, "iterations_in_epoch": 0, "version": 2, "shuffle": True}
     run.trainer.consolidate_optimizer()
     path = Path(run.cfg.checkpoint.save_dir) / "checkpoint_last.pt"
-    run.trainer.save_checkpoint(str(path), {"train_iterator": iterator, "val_loss": 0.5})
-    run.trainer.lr_step(epoch, 0.5)
+
+    def write(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
+        trainer.save_checkpoint(str(path), {"train_iterator": iterator, "val_loss": val_loss})
+
+    progress.save(write, run.cfg.checkpoint, run.trainer, SimpleNamespace(epoch=epoch), score)
+    run.trainer.lr_step(epoch, score)
     return float(run.trainer.get_lr())
 
 
-def test_a_plateau_is_counted_through_restarts(data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("score", [0.5, math.nan])
+def test_a_plateau_is_counted_through_restarts(data: Path, tmp_path: Path, score: float) -> None:
     straight = freelb(data, tmp_path / "straight", *PLATEAU)
     (tmp_path / "straight").mkdir()
-    expected = [epoch_of(straight, epoch) for epoch in range(1, 7)]
+    expected = [epoch_of(straight, epoch, score) for epoch in range(1, 7)]
     found = []
     for epoch in range(1, 7):
         run = freelb(data, tmp_path, *PLATEAU, "--adv-lr", f"0.{epoch}", "--allow-changed-options")
         if found:
             load(run, tmp_path)
             run.trainer.lr_step(epoch)  # as fairseq does before an epoch
-        found.append(epoch_of(run, epoch))
+        found.append(epoch_of(run, epoch, score))
     assert found == expected and len({*expected}) > 2
 
 
@@ -440,7 +448,7 @@ def test_no_layerdrop_is_none_or_zero(before: Any, now: Any, same: bool) -> None
 
 @pytest.mark.parametrize(
     ("options", "version", "done"),
-    [({}, 2, 6), ({"batch_size": 2}, 1, 12), ({"batch_size": 50}, 1, 0), ({"max_tokens": 90}, 1, 6),
+    [({}, 2, 6), ({"batch_size": 2}, 1, 12), ({"batch_size": 50}, 2, 0), ({"max_tokens": 90}, 1, 6),
      ({"batch_size": None, "max_tokens": 90}, 1, 6), ({"required_batch_size_multiple": 3}, 1, 8)],
 )  # fmt: skip
 def test_a_converted_position_may_be_past_the_end(
@@ -509,7 +517,30 @@ def test_a_position_in_another_shard_is_its_beginning(data: Path, saved: Path, n
     files = run.trainer.extra_state()["data"]
     same = [{"train": "other"} if "more" in part else files["folders"][0] for part in now.split(":")]
     check_restart(state, run.trainer, True, {**files, "folders": same})
-    assert position == {"epoch": 2, "iterations_in_epoch": done, "version": 2 if now == "{0}" else 1}
+    assert position == {"epoch": 2, "iterations_in_epoch": done, "version": 1 if done and now != "{0}" else 2}
+
+
+@pytest.mark.parametrize("more", [["--reset-lr-scheduler"], ["--adv-lr", ".2", "--allow-changed-options"]])
+def test_an_epochs_means_are_its_own_after_a_change(
+    data: Path, saved: Path, tmp_path: Path, more: list[str]
+) -> None:
+    """fairseq adds those of the epoch that a checkpoint ends to the next epoch's, unless it has dropped
+    them.
+    """
+    path = tmp_path / "checkpoint_last.pt"
+    state = torch.load(saved / "checkpoint_last.pt", weights_only=False)
+    position = state["extra_state"]["train_iterator"]
+    state["extra_state"]["train_iterator"] = {**position, "epoch": 2, "iterations_in_epoch": 0}
+    metrics.reset()
+    with metrics.aggregate("train"):
+        metrics.log_scalar("loss", 7.0, 1)
+    state["extra_state"]["metrics"] = metrics.state_dict()
+    torch.save(state, path)
+    metrics.reset()
+    freelb(data, tmp_path, *more).trainer.load_checkpoint(
+        str(path), reset_lr_scheduler="--reset-lr-scheduler" in more
+    )
+    assert "loss" not in (metrics.get_meters("train") or {})
 
 
 def test_every_option_that_may_change_is_one_of_fairseqs_and_is_documented() -> None:

@@ -96,6 +96,28 @@ def test_one_gpu_is_used_unless_the_user_says_how_many(tmp_path: Path, encoder: 
     assert not [word for word in own if "batch_size" in word]
 
 
+def test_workers_that_were_started_share_the_examples_of_an_update(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fairseq goes by torchrun's variables, whatever its options say."""
+    for name, value_of_it in {
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "1",
+        "WORLD_SIZE": "16",
+        "RANK": "0",
+    }.items():
+        monkeypatch.setenv(name, value_of_it)
+    words = [tiny_data(tmp_path, "roberta_base"), encoder("roberta_base"), tmp_path]
+    world = "distributed_training.distributed_world_size"
+    own = shown("roberta_base", *words)
+    found = [value(own, key) for key in (world, "dataset.batch_size", "optimization.update_freq")]
+    assert found == ["16", "16", "[1]"]
+    for wrong in (["--gpus", 8], [f"{world}=8"]):
+        done = run_py("roberta_base", *words, *wrong, "--dry-run")
+        assert (done.returncode, done.stdout) == (2, "")
+        assert "8 workers, but 16 were started. Leave --gpus and" in done.stderr
+
+
 def test_help_lists_the_recipes_and_their_choices() -> None:
     done = run_command(str(EXAMPLES / "run.py"), "--help")
     assert done.returncode == 0 and done.stdout.startswith("usage: run.py RECIPE DATA ENCODER_DIR SAVE_DIR")

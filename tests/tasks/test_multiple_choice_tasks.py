@@ -112,6 +112,23 @@ def test_data_that_cant_be_trained_on_are_refused(
         build(train_args(folder, None, "standard", task="arc_retrieval"))
 
 
+def test_a_question_that_doesnt_fit_is_left_out_of_training_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As fairseq leaves out a text; every question that is evaluated needs an answer."""
+    write_encoder(tmp_path)
+    rows = [{**LONG, "id": "long"}, ROW, {**ROW, "id": "two", "answerKey": "C"}]
+    for split in ("train", "valid"):
+        write_json_lines(tmp_path / f"{split}.jsonl", rows)
+    task = setup_task_of(tmp_path)
+    task.load_dataset("train")
+    kept = task.dataset("train")
+    assert [q.id for q in kept.examples] == ["one", "two"] and kept.targets.tolist() == [1, 2]
+    assert "train.jsonl:1: " in caplog.text and "Such questions of train are left out: 1." in caplog.text
+    with pytest.raises(DataError, match=r"valid\.jsonl:1: .* more than --max-positions 24"):
+        task.load_dataset("valid")
+
+
 def test_documents_are_cut_to_fit_the_model_not_refused(tmp_path: Path) -> None:
     row = json.loads(json.dumps(ROW))
     row["question"]["choices"][0]["para"] = " ".join(["w7"] * 100)

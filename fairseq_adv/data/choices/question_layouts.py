@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 LABELS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _LEVELS = ("middle", "high")
 _RACE_LABELS = "ABCDEFGH"
-_INSIDE_A_WORD = re.compile(r"(?<=[^\W_])_(?=[^\W_])")
+_BESIDE_A_BLANK = re.compile(r"(?<=[^\W_])(?=_)|(?<=_)(?=[^\W_])")
 _REGENTS = ("questionID", "AnswerKey", "question")
 _MARK = re.compile(r"\(([A-H]|[1-8])\)\s*")
 
@@ -123,7 +123,7 @@ def _race_question(name: str, stem: Any, texts: Any, answer: Any, article: str, 
     labels = _RACE_LABELS[: len(require_field(row, "options", list, where))]
     if answer is not None and answer not in [*labels]:
         raise DataError(f"{where}: the answer {answer!r} is not one of {', '.join(labels)}. Correct it.")
-    stem = _INSIDE_A_WORD.sub(" _ ", stem)  # in RACE it is a blank whose spaces were lost ("has a_day")
+    stem = _BESIDE_A_BLANK.sub(" ", stem)  # RACE's blanks lose their spaces: "has a_day", "learn that_."
     position = None if answer is None else labels.index(answer)
     return _made(name, article, stem, texts, position, where, _RACE_LABELS, fewest=1)
 

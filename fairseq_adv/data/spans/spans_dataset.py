@@ -1,7 +1,7 @@
 """Windows of contexts that fit the model, the answers in them, and mini-batches of windows.
 
-A row is ``<s> question </s></s> window </s>``. Windows of a long context overlap, so that an answer is
-complete in at least one of them.
+A row is ``<s> question </s></s> window </s>``. Windows of a long context overlap, so that an answer of at
+most as many tokens is complete in one of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
     questions = encode_aligned(tokenizer, [question.text for question in squad.questions])
     contexts = encode_aligned(tokenizer, squad.contexts)
     tokens = contexts.lengths[[question.context for question in squad.questions]]
-    step = longest - SPECIALS - questions.lengths - overlap
+    room = longest - SPECIALS - questions.lengths
+    step = np.where(tokens > room, room - overlap, room)
     if step.min() < 1:
         worst = int(step.argmin())
         raise DataError(
@@ -63,12 +64,12 @@ def cut_into_windows(squad: Squad, tokenizer: TokenToIds, longest: int, overlap:
             f"--window-overlap {overlap} and --window-tokens {longest} there is no room for the context. "
             "Shorten the question, or pass a smaller --window-overlap or a larger --window-tokens."
         )
-    more = np.maximum(tokens - (step + overlap), 0)
+    more = np.maximum(tokens - room, 0)
     windows = 1 - (-more // step)  # the first, then one per step
     question = np.repeat(np.arange(len(tokens)), windows)
     nth = np.arange(len(question)) - np.repeat(np.cumsum(windows) - windows, windows)
     begin = nth * step[question]
-    count = np.minimum(tokens[question] - begin, step[question] + overlap)
+    count = np.minimum(tokens[question] - begin, room[question])
     return Windows(question, begin, count, questions, contexts)
 
 
@@ -85,6 +86,15 @@ def targets_of(squad: Squad, windows: Windows) -> IntArray:
     places = np.stack([first, last], axis=1) + windows.offset[:, None]
     targets: IntArray = np.where(known[:, None], np.where(inside[:, None], places, 0), -1)
     return targets
+
+
+def lost_answers(squad: Squad, windows: Windows, longest: int) -> tuple[int, int]:
+    """How many questions have a first right answer that no window has whole, and how many one of more than
+    ``longest`` tokens.
+    """
+    first, last = _answers(squad.questions, windows.contexts)
+    whole = np.bincount(windows.question, targets_of(squad, windows)[:, 0] > 0) > 0
+    return int(((first >= 0) & ~whole).sum()), int((last - first >= longest).sum())
 
 
 def _answers(questions: Sequence[SpanQuestion], contexts: AlignedTexts) -> tuple[IntArray, IntArray]:

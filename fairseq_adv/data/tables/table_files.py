@@ -239,11 +239,15 @@ def _cells_of(
 
     def lines() -> Iterator[str]:
         nonlocal size
+        before = ""
         for text in whole_lines(path, encoding, ""):
             size += len(text)
             if size > max_line():
                 raise too_long(f"{path}:{line}", "the row", hint=" Is a quotation mark unclosed?")
-            yield text
+            # Python's csv ends its rows in \r\r\n on Windows if the file was opened without newline="".
+            if text != "\r\n" or not before.endswith("\r"):
+                yield text
+            before = text
 
     # Rows are bounded above; the module's own limit, for the whole process, is 128 KiB a cell.
     csv.field_size_limit(max(csv.field_size_limit(), max_line()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,18 @@ def test_a_blank_line_of_one_column_may_be_a_text(
     kept = content.replace("\n \n", "\n").replace("\n\n", "\n") + "\n\n"
     assert len(rows_of(tmp_path / name, "\n" * header + kept, header=header)) == 3 - header
     assert rows_of(tmp_path / "b.csv", 'text\n""\ntwo\n')[0] == (":2", {"text": ""})
+
+
+@pytest.mark.parametrize("columns", [["text"], ["text", "label"]])
+def test_rows_of_a_csv_that_end_in_two_returns_are_no_blank_lines(columns: list[str], tmp_path: Path) -> None:
+    """Python writes them on Windows if the file was opened without ``newline=""``."""
+    row = ["one\ntwo", "1"][: len(columns)]
+    with open(tmp_path / "a.csv", "w", newline="\r\n") as file:
+        csv.writer(file).writerows([columns, row, row])
+    assert (tmp_path / "a.csv").read_bytes().endswith(b"\r\r\n")
+    assert [[*found.values()] for _, found in read_table(tmp_path / "a.csv")] == [
+        ["one\r\ntwo", *row[1:]]
+    ] * 2
 
 
 def test_texts_with_commas_are_no_cells(tmp_path: Path) -> None:
