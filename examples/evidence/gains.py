@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -69,11 +69,11 @@ def count(predicted: Any, labels: Any, groups: Any, size: int, metric: str) -> F
     return np.bincount(groups * width + kind, minlength=size * width).reshape(size, width).astype(float)
 
 
-@lru_cache(maxsize=2)
-def _weights(groups: int) -> NDArray[np.float32]:
-    """How often each group is drawn in each replicate, (replicates, groups)."""
+@cache
+def _weights(groups: int) -> NDArray[np.uint8]:
+    """How often each group is drawn, (replicates, groups). Sums of counts are exact in float32."""
     random = np.random.default_rng(1)
-    return random.multinomial(groups, np.full(groups, 1 / groups), REPLICATES).astype(np.float32)
+    return random.multinomial(groups, np.full(groups, 1 / groups), REPLICATES).astype(np.uint8)
 
 
 def gain(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Gain:
@@ -82,8 +82,8 @@ def gain(ours: Sequence[Floats], theirs: Sequence[Floats]) -> Gain:
     """
     seeds = len(ours)
     found = np.array([score(a.sum(0)) - score(b.sum(0)) for a, b in zip(ours, theirs)])
-    weights = _weights(len(ours[0]))
-    drawn = np.array([score(weights @ a) - score(weights @ b) for a, b in zip(ours, theirs)])
+    counts = _weights(len(ours[0])).astype(np.float32) @ np.hstack([*ours, *theirs]).astype(np.float32)
+    drawn = -np.diff(score(counts.astype(float).reshape(REPLICATES, 2, seeds, -1)), axis=1)[:, 0].T
     # The variance of the mean less that of seeds with rows of their own has S (S - 1) of the S^2 covariances.
     shared = drawn.mean(0).var(ddof=1) - drawn.var(axis=1, ddof=1).sum() / seeds**2
     return Gain(found, max(float(shared) * seeds / (seeds - 1), 0.0))
