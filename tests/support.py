@@ -25,6 +25,7 @@ from fairseq import checkpoint_utils, options, tasks
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.logging import metrics
+from forked import run_forked
 from omegaconf import DictConfig
 from torch import distributed, multiprocessing
 
@@ -45,6 +46,7 @@ CREAT_ARGS = [
     "--adv-steps", "3", "--adv-lr", "0.3", "--adv-max-norm", "0.5",
     "--creat-tau", "2", "--creat-init-std", "0.1",
 ]  # fmt: skip
+SEVERAL_WORKERS = ["--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
 NOISY = ["--noise-size", "0.5"]
 NOISED = ["--r3f-lambda", "2", "--r3f-epsilon", "0.2", "--r3f-share-dropout"]
 VIRTUAL = [
@@ -404,13 +406,27 @@ def launched(words: Sequence[str], workers: int) -> list[str]:
     if workers == 1:
         return list(words)
     launcher = [command("torchrun"), "--standalone", "--nproc_per_node", str(workers)]
-    return [*launcher, *words, "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    return [*launcher, *words, *SEVERAL_WORKERS]
+
+
+MAINS = {"fairseq-train": "fairseq_cli.train:cli_main", "fairseq-adv": "fairseq_adv.cli:main"}
+
+
+def fork_command(*words: str, workers: int = 1, **changed: str) -> subprocess.CompletedProcess[str]:
+    """As :func:`run_command`, for a command that begins in ``MAINS`` and uses the plug-in; several workers as
+    under torchrun.
+    """
+    more = SEVERAL_WORKERS if workers > 1 else []
+    return run_forked(MAINS[Path(words[0]).name], [*words, *more], environment(**changed), workers)
 
 
 def fairseq_train(*args: str, workers: int = 1, **changed: str) -> subprocess.CompletedProcess[str]:
-    """``fairseq-train`` to its end, with several workers under torchrun; fails the test if it fails."""
-    words = launched([command("fairseq-train"), *args], workers)
-    done = run_command(*words, **changed)
+    """``fairseq-train`` to its end; fails the test if it fails."""
+    words = [command("fairseq-train"), *args]
+    if "--user-dir" in args and "PYTHONPATH" not in changed:
+        done = fork_command(*words, workers=workers, **changed)
+    else:  # without the plug-in, or with other modules
+        done = run_command(*launched(words, workers), **changed)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done
 

@@ -81,7 +81,7 @@ def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_los
     ``checkpoint_best.pt`` overwritten by the next model, however bad.
     """
     is_nan = val_loss is not None and math.isnan(val_loss)
-    is_a_score, unseen = val_loss is not None and not is_nan, trainer.unseen_loss
+    is_a_score, unseen = val_loss is not None and not is_nan, getattr(trainer, "unseen_loss", None)
     trainer.unseen_loss = val_loss if is_nan else unseen  # reduce_lr_on_plateau counts it
     result = original(cfg, trainer, epoch_itr, val_loss if is_a_score else None)
     trainer.unseen_loss = unseen

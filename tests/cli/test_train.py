@@ -30,6 +30,7 @@ from support import (
     PLUGIN,
     build,
     fairseq_train,
+    fork_command,
     run_command,
     slow,
     start_command,
@@ -99,7 +100,7 @@ def words_of(data: object, encoder: Path | None, *own: str) -> list[str]:
 
 
 def verb(*words: object) -> subprocess.CompletedProcess[str]:
-    return run_command(sys.executable, "-m", "fairseq_adv", "train", *map(str, words))
+    return fork_command("fairseq-adv", "train", *map(str, words))
 
 
 # --- the command

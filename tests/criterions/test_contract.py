@@ -18,7 +18,7 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from methods import METHODS, OPTIONS
-from support import batch, build, command, flat_gradient, frozen, run_command, train_args
+from support import batch, build, flat_gradient, fork_command, frozen, train_args
 from torch import nn
 
 from criterions.restated import (
@@ -177,7 +177,7 @@ def test_a_missing_start_stops_the_run_before_the_first_update(data: Path, tmp_p
     with pytest.raises(ValueError, match="a run starts from one"):
         build([*begun, "--restore-file", str(missing)])
     args = train_args(data, tmp_path / "save", "freelb", "--restore-file", str(missing))
-    done = run_command(command("fairseq-train"), *args)
+    done = fork_command("fairseq-train", *args)
     assert done.returncode != 0
     assert f"--restore-file {missing}: no such file" in done.stderr
     assert "train_inner" not in done.stdout + done.stderr

@@ -11,7 +11,7 @@ import pytest
 import torch
 from commands import VERBS, refusal
 from fairseq import checkpoint_utils
-from support import CommandMain, command, run_command, slow, train_args
+from support import CommandMain, fork_command, slow, train_args
 
 from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
@@ -123,7 +123,7 @@ def test_a_training_does_not_resume_from_it(name: str, films: Path, hostile: Hos
     bad = hostile(change)
     more = ["--max-positions", "64", "--max-update", "2", "--restore-file", str(bad)]
     args = train_args(films / "data", None, "standard", *more, task="text_classification")
-    done = run_command(command("fairseq-train"), *args)
+    done = fork_command("fairseq-train", *args)
     assert done.returncode == 1 and "Traceback" not in done.stderr
     line = done.stderr.splitlines()[-1]
     assert line.startswith("error: ") and told in line and len(line) < 1000

@@ -12,6 +12,7 @@ from support import (
     ADVERSARIAL,
     command,
     fairseq_train,
+    fork_command,
     launched,
     logged,
     run_command,
@@ -149,7 +150,7 @@ def test_a_resumed_epoch_leaves_out_its_last_mini_batch_alone(data: Path, tmp_pa
 def test_an_epoch_of_which_nothing_is_left_is_told(data: Path, tmp_path: Path) -> None:
     """fairseq's loop would end with an UnboundLocalError."""
     words = args(data, tmp_path, "--skip-remainder-batch", "--update-freq", "1,4")
-    done = run_command(command("fairseq-train"), *words)
+    done = fork_command("fairseq-train", *words)
     assert done.returncode == 1 and [log["epoch"] for log in logged(done, "train_inner")] == [1, 1, 1]
     told = "error: --skip-remainder-batch: epoch 2 has 4 mini-batches a worker, of which the last is left out"
     assert told in done.stderr and "Traceback" not in done.stderr

@@ -18,6 +18,7 @@ from support import (
     build,
     command,
     fairseq_train,
+    fork_command,
     run_command,
     train_args,
     write_questions,
@@ -66,7 +67,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 def test_it_ends_with_one_line_and_no_dump(
     data: Path, tmp_path: Path, method: str, extra: list[str], told: str
 ) -> None:
-    done = run_command(command("fairseq-train"), *train_args(data, tmp_path, method, *extra))
+    done = fork_command("fairseq-train", *train_args(data, tmp_path, method, *extra))
     assert done.returncode == 1
     assert len(done.stderr.splitlines()) == len(mistakes(done)) == 1, done.stderr
     assert re.match(f"error: {told}", done.stderr), done.stderr
@@ -77,7 +78,7 @@ def test_it_ends_with_one_line_and_no_dump(
 def test_a_loss_scale_that_may_not_fall_does_not_keep_it_alive(data: Path, tmp_path: Path) -> None:
     """fairseq skips every update, for ever; so do its recipes, which pass --threshold-loss-scale 1."""
     words = [*HALF[:3], "--threshold-loss-scale", "1", "--max-epoch", "9", *HIGH]
-    done = run_command(command("fairseq-train"), *train_args(data, tmp_path, "standard", *words))
+    done = fork_command("fairseq-train", *train_args(data, tmp_path, "standard", *words))
     assert done.returncode == 1, done.stderr
     assert done.stdout.count("gradient overflow detected") == 50
     told = r"error: update 2: the loss is not finite, even at .* scale \(--threshold-loss-scale 1\)\. "
@@ -89,7 +90,7 @@ def test_what_was_saved_stays_and_resumes(data: Path, tmp_path: Path) -> None:
     args = train_args(data, tmp_path, "standard", "--lr", "0.01,1e20", "--log-file", str(tmp_path / "a.log"))
     last, first = tmp_path / "checkpoint_last.pt", b""
     for _ in range(2):
-        done = run_command(command("fairseq-train"), *args)
+        done = fork_command("fairseq-train", *args)
         assert done.returncode == 1
         (line,) = mistakes(done)
         assert line.startswith("error: update 14: the loss is not finite. Try a lower --lr than 0.01,1e+20")
@@ -145,7 +146,7 @@ def test_fairseqs_own_dump(
 ) -> None:
     """For fairseq's own criterions, and where it is asked for."""
     args = train_args(data, tmp_path, criterion, *HIGH, *words)
-    done = run_command(command("fairseq-train"), *args, **changed)
+    done = fork_command("fairseq-train", *args, **changed)
     assert done.returncode == 1 and "gradients are Nan/Inf" in done.stderr
     assert (tmp_path / "crash.pt").is_file() and not mistakes(done)
 
@@ -156,7 +157,7 @@ def test_targets_whose_squares_are_outside_float32(tmp_path: Path) -> None:
     labels = data / "label" / "train.label"
     labels.write_text("\n".join(["1.9e19", *labels.read_text().splitlines()[1:]]) + "\n")
     words = ["--batch-size", "64"]
-    done = run_command(command("fairseq-train"), *train_args(data, None, "standard", *words, classes=1))
+    done = fork_command("fairseq-train", *train_args(data, None, "standard", *words, classes=1))
     assert done.returncode == 1
     (line,) = mistakes(done)
     assert (

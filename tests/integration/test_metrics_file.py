@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from support import command, fairseq_train, logged, run_command, slow, train_args, write_task
+from support import fairseq_train, fork_command, logged, slow, train_args, write_task
 from token_data import write_spans
 
 from fairseq_adv.data.run_metrics import read_metrics
@@ -120,6 +120,6 @@ def test_splits_that_a_run_would_leave_out_are_named(tmp_path: Path) -> None:
     data = write_spans(tmp_path / "data", impossible=True)
     shutil.copy(data / "valid.json", data / "valid1.json")
     args = train_args(data, tmp_path / "run", "standard", "--max-epoch", "1", task="span_qa")
-    done = run_command(command("fairseq-train"), *args)
+    done = fork_command("fairseq-train", *args)
     told = "--valid-subset valid: the data have valid1 too. Pass --valid-subset valid,valid1, or"
     assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(f"error: {told}"), done.stderr

@@ -14,7 +14,7 @@ from processors import write_machines
 from support import (
     ADVERSARIAL,
     fairseq_train,
-    run_command,
+    fork_command,
     slow,
     start_command,
     train_args,
@@ -96,7 +96,7 @@ SIZES = [
 
 
 def adv_train(*words: object, **changed: str) -> subprocess.CompletedProcess[str]:
-    return run_command(sys.executable, "-m", "fairseq_adv", "train", *map(str, words), **changed)
+    return fork_command("fairseq-adv", "train", *map(str, words), **changed)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from hf_encoders import KINDS, SELDOM, TEXT, WORDS, hf_args, hf_run, save_encode
 from methods import OPTIONS
 from odd_strings import SPECIAL, odd_strings
 from safetensors.torch import load_file, save_file
-from support import batch, build, command, run_command, slow
+from support import batch, build, fork_command, run_command, slow
 from torch import nn
 
 from fairseq_adv.cli.train_folders import hugging_face_args
@@ -844,7 +844,7 @@ def test_stock_fairseq_train_trains_it_too(
     args = hf_args(
         hf_data, encoders["bert"], "classes", "sentence_prediction", "--max-epoch", "1", save=tmp_path
     )
-    done = run_command(command("fairseq-train"), *args)
+    done = fork_command("fairseq-train", *args)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "checkpoint_last.pt").is_file()
     assert flat(build(args)).numel() > 0

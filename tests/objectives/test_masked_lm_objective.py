@@ -10,7 +10,7 @@ import pytest
 import torch
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.logging import metrics
-from support import batch, build, command, fairseq_train, run_command, train_args, write_corpus
+from support import batch, build, fairseq_train, fork_command, train_args, write_corpus
 
 
 def args(data: Path | str, *extra: str, save: Path | None = None, criterion: str = "standard") -> list[str]:
@@ -42,7 +42,7 @@ def test_a_missing_shard_stops_the_run_before_the_first_update(tmp_path: Path) -
     criterion = "alum_vat"
     first, second = write_corpus(tmp_path / "a"), write_corpus(tmp_path / "b")
     (second / "train.idx").unlink()
-    done = run_command(command("fairseq-train"), *args(f"{first}:{second}", criterion=criterion))
+    done = fork_command("fairseq-train", *args(f"{first}:{second}", criterion=criterion))
     assert done.returncode != 0 and f"{second / 'train.idx'}: no such file" in done.stderr
     assert "train_inner" not in done.stdout + done.stderr
     # Validation alone asks for no training shards.

@@ -16,7 +16,7 @@ import torch
 from criterions.restated import run_of
 from fairseq.logging import metrics
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score
-from support import VOCABULARY, CommandMain, _write, batch, run_command, validate, write_label_sets
+from support import VOCABULARY, CommandMain, _write, batch, fork_command, validate, write_label_sets
 from torch.distributions import Bernoulli, kl_divergence
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -79,7 +79,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, encoder: Path) -> Path:
          "--criterion", "alum_vat", "--max-epoch", "2", "--batch-size", "4", "--cpu", "--num-workers", "0",
          "--lr", "0.01"],
     ):  # fmt: skip
-        done = run_command("fairseq-adv", *verb)
+        done = fork_command("fairseq-adv", *verb)
         assert done.returncode == 0, done.stderr
     assert "54 rows, 2 labels (toxic, insult)" in done.stdout and "best dev micro_f1" in done.stdout
     saving = torch.load(folder / "run" / "checkpoint_best.pt", weights_only=False)["cfg"]["checkpoint"]
@@ -160,7 +160,7 @@ def test_lists_of_a_jsonl_are_labels(
 
 def test_a_criterion_of_fairseq_is_refused(trained: Path, encoder: Path, tmp_path: Path) -> None:
     words = ["--encoder", str(encoder), "--save-dir", str(tmp_path), "--criterion", "sentence_prediction"]
-    done = run_command("fairseq-adv", "train", str(trained / "data"), *words, "--cpu", "--num-workers", "0")
+    done = fork_command("fairseq-adv", "train", str(trained / "data"), *words, "--cpu", "--num-workers", "0")
     assert done.returncode == 2 and "Pass --criterion standard, or another" in done.stderr, done.stderr
 
 

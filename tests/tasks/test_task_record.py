@@ -6,7 +6,6 @@ import ast
 import csv
 import re
 import shlex
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.masked_lm import MaskedLMTask
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
-from support import VOCABULARY, run_command
+from support import VOCABULARY, fork_command
 
 import fairseq_adv.registration  # noqa: F401
 from fairseq_adv.evaluation.predict.benchmarks import prediction_task
@@ -57,23 +56,24 @@ def test_the_new_task_of_contributing_needs_only_its_own_file(repo: Path, tmp_pa
             rows.writerows([f"v{n}", "w1 w2", "w3", "w4 w5", "w6", "w7 w8", n % 4] for n in range(6))
     encoder = tmp_path / "encoder"
     hf_encoders.save_encoder(encoder, "bert", VOCABULARY)
-    run = [sys.executable, "-m", "fairseq_adv"]
     quick = ["--user-dir", str(own), "--batch-size", "4", "--max-epoch", "1", "--cpu", "--num-workers", "0"]
-    trained = run_command(*run, "train", str(data), "--encoder", str(encoder), "--save-dir", str(out), *quick)
+    trained = fork_command(
+        "fairseq-adv", "train", str(data), "--encoder", str(encoder), "--save-dir", str(out), *quick
+    )
     assert trained.returncode == 0, trained.stderr[-2000:]
     assert "4 updates" not in trained.stdout and "2 updates" in trained.stdout, "they are counted"
     assert "'--task', 'swag'" in str(shlex.split((out / "train.log").read_text().splitlines()[0]))
     after = trained.stdout.splitlines()[-1].replace("next: fairseq-adv ", "")
     after = after.replace("--out OUT", f"--out {tmp_path}/answers")
-    answered = run_command(*run, *shlex.split(after), "--cpu")
+    answered = fork_command("fairseq-adv", *shlex.split(after), "--cpu")
     assert answered.returncode == 0 and "accuracy" in answered.stdout, (after, answered.stderr)
     (answers,) = (tmp_path / "answers").glob("predictions*.tsv")
     assert len(answers.read_text().splitlines()) == 7, "a header and a line for each question"
-    again = run_command(*run, *shlex.split(after), "--cpu", "--task", "SWAG")
+    again = fork_command("fairseq-adv", *shlex.split(after), "--cpu", "--task", "SWAG")
     assert again.returncode == 0, again.stderr
     assert len((tmp_path / "answers" / "predictions-valid.csv").read_text().splitlines()) == 6
     words = [str(out / "checkpoint_best.pt"), str(tmp_path / "hf"), "--user-dir", str(own)]
-    exported = run_command(*run, "export", *words)
+    exported = fork_command("fairseq-adv", "export", *words)
     assert exported.returncode == 0 and "AutoModelForMultipleChoice" in exported.stdout, exported.stderr
     assert "It scores the choices of a question" in (tmp_path / "hf" / "README.md").read_text()
 

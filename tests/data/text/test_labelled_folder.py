@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fairseq.data import indexed_dataset
-from support import build, command, run_command, train_args, write_task
+from support import build, fork_command, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import LENGTHS_AT, write_indexed
@@ -168,7 +168,7 @@ def test_what_fairseq_adds_to_a_split_is_checked_with_it(whole: Path, tmp_path: 
 def test_before_the_first_update(whole: Path, tmp_path: Path) -> None:
     data = shutil.copytree(whole, tmp_path / "data")
     (data / "label" / "valid.idx").unlink()
-    done = run_command(command("fairseq-train"), *train_args(data, None, "freelb"))
+    done = fork_command("fairseq-train", *train_args(data, None, "freelb"))
     assert done.returncode == 1 and "num_updates" not in done.stdout + done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"error: {data}/label/valid.idx: no such file: the split 'valid' has no labels.")
