@@ -15,6 +15,7 @@ import pytest
 import torch
 from loop.tiny_models import LARGE, METHODS, bert, closure, made
 from loop.trained import trainer_of, weights
+from support import slow
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 from transformers import TrainerCallback
 from transformers.trainer_utils import HPSearchBackend
@@ -110,7 +111,7 @@ def test_it_trains_as_a_loop_of_ones_own(tmp_path: Path, name: str, accumulated:
         assert entry["loss"] == pytest.approx(sum(map(float, losses[nth])) / accumulated, abs=1e-4)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [slow(name) if name != "freelb" else name for name in METHODS])
 def test_it_resumes_to_the_bit(tmp_path: Path, name: str) -> None:
     whole = trainer_of(tmp_path / "whole", name, dropout=0.1, save_strategy="steps", save_steps=2)
     whole.train()
@@ -137,7 +138,7 @@ def test_accumulating_two_halves_is_one_batch(tmp_path: Path, name: str) -> None
     assert (found[1] - found[0]).norm() <= 1e-5 * change.norm()
 
 
-@pytest.mark.parametrize("name", STARTS)
+@pytest.mark.parametrize("name", [slow(name) if name != "freelb" else name for name in STARTS])
 def test_two_workers_are_two_accumulated_batches(tmp_path: Path, name: str) -> None:
     words = [f"size:{key}={value!r}" for key, value in fixed(name).items()]
     script = Path(__file__).parent / "trained.py"

@@ -30,7 +30,7 @@ from loop.tiny_models import (
     qwen,
     rows,
 )
-from support import batch, gradients
+from support import batch, gradients, slow
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
@@ -62,7 +62,13 @@ def options(name: str, sizes: dict[str, Any]) -> list[str]:
     ("kind", "name", "sizes"),
     [
         *(("bert", name, "default") for name in METHODS),
-        *((kind, name, "large") for kind in ("bert", "deberta-v3", "modernbert") for name in METHODS),
+        *(
+            (kind, name, "large")
+            if kind == "bert" or name in ("freelb", "alum_vat")
+            else slow(kind, name, "large")
+            for kind in ("bert", "deberta-v3", "modernbert")
+            for name in METHODS
+        ),
         *(("bert", name, "multi_label") for name in ("r3f", "alum_vat", "smart")),
     ],
 )

@@ -13,7 +13,7 @@ from fairseq.models.roberta.model import RobertaClassificationHead, RobertaModel
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from hf_encoders import WORDS, hf_run, save_encoder
-from support import batch, build, flat_gradient, train_args, write_questions, write_task
+from support import batch, build, flat_gradient, slow, train_args, write_questions, write_task
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
@@ -80,9 +80,14 @@ CUT = {
 
 PAIRS = [(kind, objective) for kind in CUT for objective in ("text_classification", "commonsense_qa")]
 PAIRS.remove(("deberta", "commonsense_qa"))  # transformers has no multiple choice for DeBERTa 1
+# One layer, with what reads it, has several names.
+ALIKE = ("albert", "camembert", "ernie", "mobilebert", "modernbert", "xlm-roberta")
 
 
-@pytest.mark.parametrize(("kind", "objective"), PAIRS)
+@pytest.mark.parametrize(
+    ("kind", "objective"),
+    [slow(*pair) if pair[0] in ALIKE and pair[1] == "commonsense_qa" else pair for pair in PAIRS],
+)
 def test_so_is_that_of_an_encoder_of_transformers(
     tmp_path: Path, folders: dict[str, Path], kind: str, objective: str
 ) -> None:

@@ -50,9 +50,9 @@ model: {{_name: roberta, encoder_layers: 1, encoder_embed_dim: 16, encoder_ffn_e
   encoder_attention_heads: 2, max_positions: 16}}
 dataset: {{batch_size: 4, num_workers: 0}}
 optimizer: {{_name: adam}}
-optimization: {{max_update: 1, lr: [0.01]}}
+optimization: {{max_epoch: 1, max_update: 9, lr: [0.01]}}
 lr_scheduler: {{_name: fixed}}
-checkpoint: {{save_dir: {save}}}
+checkpoint: {{save_dir: {save}, save_interval: 2}}
 """
 STARTS = [
     "fairseq-train",
@@ -69,7 +69,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(name: str, data: Path, save: Path) -> list[str]:
-    words = train_args(data, save, "freelb", *ADVERSARIAL, "--max-update", "1")
+    words = train_args(data, save, "freelb", *ADVERSARIAL, "--max-epoch", "1", "--save-interval", "2")
     if name == "fairseq-hydra-train":
         (save.parent / "run.yaml").write_text(YAML.format(plugin=PLUGIN, data=data, save=save))
         where = ["--config-dir", str(save.parent), f"hydra.run.dir={save.parent / 'out'}"]
@@ -84,17 +84,14 @@ def start(name: str, data: Path, save: Path) -> list[str]:
 
 @pytest.mark.parametrize("name", STARTS)
 def test_each_way_to_start_a_run_has_our_trainer(data: Path, tmp_path: Path, name: str) -> None:
-    """Its checkpoint has what our trainer adds to fairseq's, and has not what it leaves out."""
+    """Its checkpoint has what our trainer adds to fairseq's, and has not what it leaves out; fairseq's loop
+    would save none at the end of the first epoch.
+    """
     done = run_command(*start(name, data, tmp_path / "save"))
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     state = torch.load(tmp_path / "save" / "checkpoint_last.pt")
     assert {"data", "first_update"} <= state["extra_state"].keys()
     assert not any(weight.split(".")[-1] in COPIES for weight in state["model"])
-    again = run_command(
-        *start(name, data, tmp_path / "save")
-    )  # the loop of fairseq_cli.train is adapted, too
-    log = (tmp_path / "out" / "hydra_train.log").read_text() if "hydra" in name else again.stdout
-    assert "nothing left to do after update 1: --max-update 1 is reached" in log
 
 
 @pytest.mark.parametrize("backend", ["legacy_ddp", "no_c10d", "pytorch_ddp", "c10d"])

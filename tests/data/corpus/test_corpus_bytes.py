@@ -100,7 +100,7 @@ def test_fairseq_trains_on_the_shards(tokenizer: Gpt2Tokenizer, tmp_path: Path) 
         "--encoder-attention-heads", "1", "--max-positions", "40", "--tokens-per-sample", "32",
         "--sample-break-mode", "complete_doc", "--skip-invalid-size-inputs-valid-test", "--batch-size", "8",
         "--optimizer", "adam", "--lr", "0.001", "--max-epoch", "4", "--cpu", "--no-save",
-        "--log-format", "json", "--save-dir", str(tmp_path / "save"),
+        "--num-workers", "0", "--log-format", "json", "--save-dir", str(tmp_path / "save"),
     )  # fmt: skip
     assert len(logged(done, "train")) == 4 and len(logged(done, "valid")) == 4
     updates = [epoch["train_num_updates"] for epoch in logged(done, "train")]
