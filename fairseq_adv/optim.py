@@ -3,10 +3,7 @@
 Importing this registers it with fairseq.
 """
 
-# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
-
 import math
-from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterable, Optional
 
 import torch
@@ -17,12 +14,7 @@ from torch import nn
 from fairseq_adv.data.errors import DataError
 
 
-@dataclass
-class TorchAdamWConfig(FairseqAdamConfig):
-    """Options of ``--optimizer torch_adamw``, the same as those of ``adam``."""
-
-
-@register_optimizer("torch_adamw", dataclass=TorchAdamWConfig)
+@register_optimizer("torch_adamw", dataclass=FairseqAdamConfig)
 class TorchAdamW(FairseqAdam):
     """fairseq's ``adam`` up to rounding; fused if torch supports it (CPU and CUDA).
 
@@ -34,7 +26,7 @@ class TorchAdamW(FairseqAdam):
         DataError: ``--fp16-adam-stats`` or ``--use-old-adam``, which only ``adam`` supports.
     """
 
-    def __init__(self, cfg: TorchAdamWConfig, params: Iterable[nn.Parameter]) -> None:
+    def __init__(self, cfg: FairseqAdamConfig, params: Iterable[nn.Parameter]) -> None:
         for option in ("fp16_adam_stats", "use_old_adam"):
             if getattr(cfg, option):
                 name = option.replace("_", "-")

@@ -254,7 +254,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/evaluation/word_attacks/test_references.py::test_deepwordbug_changes_the_words_that_textattack_does",
      "a word is changed although that changes nothing"),
     ("fairseq_adv/evaluation/word_attacks/search.py",
-     "known.queries += len(rows)", "known.queries += len(set(rows) - set(known.answers))",
+     "self.queries += len(rows)", "self.queries += len(set(rows) - set(self.answers))",
      "tests/evaluation/word_attacks/test_search.py::test_a_text_is_computed_once_and_counts_each_time",
      "a text that was asked about before costs nothing of the budget"),
     ("fairseq_adv/evaluation/word_attacks/encoders.py",

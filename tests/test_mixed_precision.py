@@ -22,7 +22,7 @@ from support import (
 )
 
 from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
-from fairseq_adv.optim import TorchAdamW, TorchAdamWConfig
+from fairseq_adv.optim import TorchAdamW
 from fairseq_adv.training.half_precision import (
     load_loss_scale,
     load_master_weights,
@@ -32,7 +32,7 @@ from fairseq_adv.training.half_precision import (
 
 RATE, EPS, SCALES = 1e-3, 1e-8, (128, 65536)
 GRADIENT = [1e-3, 1e-5, 1e-7, 1e-9]
-OPTIMIZERS = {"adam": (FairseqAdam, FairseqAdamConfig), "torch_adamw": (TorchAdamW, TorchAdamWConfig)}
+OPTIMIZERS = {"adam": (FairseqAdam, FairseqAdamConfig), "torch_adamw": (TorchAdamW, FairseqAdamConfig)}
 
 
 @pytest.fixture(scope="module")

@@ -50,16 +50,14 @@ def preserve_state(model: nn.Module) -> Iterator[None]:
 @contextmanager
 def preserve_random_state(device: torch.device | None = None) -> Iterator[None]:
     """Restores the generators of Python, numpy, torch and the GPU ``device`` afterwards."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    on_gpu = torch.cuda.get_rng_state(device) if device is not None and device.type == "cuda" else None
+    states = random.getstate(), np.random.get_state()
+    gpus = [device] if device is not None and device.type == "cuda" else []
     try:
-        yield
+        with torch.random.fork_rng(gpus):
+            yield
     finally:
         random.setstate(states[0])
         np.random.set_state(states[1])
-        torch.set_rng_state(states[2])
-        if on_gpu is not None:
-            torch.cuda.set_rng_state(on_gpu, device)  # type: ignore[arg-type]
 
 
 def seed_random_numbers(seed: int, device: torch.device) -> None:

@@ -88,12 +88,8 @@ def train_options(parser: VerbParser) -> None:
         parser.error("DATA must come first, before the options")
 
 
+@errors_told_once()
 def train(args: argparse.Namespace) -> None:
-    with errors_told_once():
-        _train(args)
-
-
-def _train(args: argparse.Namespace) -> None:
     from fairseq_adv.data.tokenizers import FOLDER
     from fairseq_adv.data.tokenizers.saved_tokenizer import files_of_saved_tokenizer
 

@@ -12,19 +12,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.optim.fp16_optimizer import FP16Optimizer, MemoryEfficientFP16Optimizer
 from torch import Tensor, nn
 
-from fairseq_adv.criterions.flood import Flood
 from fairseq_adv.criterions.logs import Log
-from fairseq_adv.criterions.method_options import MethodConfig
 from fairseq_adv.criterions.mini_batch import MiniBatch, Start
 from fairseq_adv.models.compiled_layers import has_compiled_layers
-from fairseq_adv.objectives import Objective
 from fairseq_adv.objectives.base import Sample
 from fairseq_adv.objectives.gathered import workers
 from fairseq_adv.perturbation import DropoutReplay
@@ -32,24 +29,13 @@ from fairseq_adv.perturbation.capture import Capture, CapturedReplay, Capturing
 from fairseq_adv.perturbation.embeddings import parts_of
 from fairseq_adv.perturbation.host_copies import host_copy, with_host_copy
 
+if TYPE_CHECKING:
+    from fairseq_adv.criterions.method import Method
+
 logger = logging.getLogger(__name__)
 Step = Callable[[MiniBatch], Log]
 # Of the GPU's memory; graphs of one generation share their memory, and there are up to two generations.
 SHARE_OF_A_GENERATION = 1 / 8
-
-
-class CapturedMethod(Protocol):
-    """A criterion, as far as it is used here."""
-
-    cfg: MethodConfig
-    objective: Objective
-    flood: Flood | None
-
-    def step(self, batch: MiniBatch) -> Log: ...
-
-    def is_repeatable(self, batch: MiniBatch) -> bool: ...
-
-    def sizes_of_batch(self, loss: Tensor, sample: Sample) -> Log: ...
 
 
 class StepGraphs:
@@ -62,7 +48,7 @@ class StepGraphs:
         method: whose steps are captured.
     """
 
-    def __init__(self, method: CapturedMethod) -> None:
+    def __init__(self, method: Method) -> None:
         self.method = method
         self._is_on: bool | None = None  # not known before the first mini-batch
         self._seen: set[Hashable] = set()
@@ -142,7 +128,7 @@ class CapturedStep:
     """
 
     def __init__(
-        self, method: CapturedMethod, step: Step, batch: MiniBatch, capturing: Capturing,
+        self, method: Method, step: Step, batch: MiniBatch, capturing: Capturing,
         gradients: dict[nn.Parameter, Tensor],
     ) -> None:  # fmt: skip
         self._method = method
@@ -246,7 +232,7 @@ def key_of(step: Step, batch: MiniBatch) -> Hashable:
     return step, has_padding, shapes, objective.fixed_key(batch.sample)
 
 
-def why_not(method: CapturedMethod, batch: MiniBatch) -> str:
+def why_not(method: Method, batch: MiniBatch) -> str:
     """Why steps can't be captured in this run; "": they can."""
     model, optimizer = batch.model, batch.optimizer
     args, modules = getattr(model, "args", None), list(model.modules())

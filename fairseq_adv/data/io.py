@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -14,7 +15,7 @@ import stat
 import unicodedata
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Iterator, List, Union
+from typing import Any, BinaryIO, Iterator, List, Union
 
 from filelock import FileLock, Timeout
 from tqdm import tqdm
@@ -172,6 +173,11 @@ def sha256_of(path: Path) -> str:
             digest.update(block)
             bar.update(len(block))
     return digest.hexdigest()
+
+
+def digest_of(value: Any) -> str:
+    """SHA-256 of a value that JSON can hold."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def digest_of_model(path: Path) -> str:

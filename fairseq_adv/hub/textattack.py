@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol, Union
+from typing import TYPE_CHECKING, Union
 
 import torch
 
 from fairseq_adv.data.errors import DataError
+
+if TYPE_CHECKING:
+    from fairseq_adv.evaluation.predict.text_model import TextModel
 
 try:
     from textattack.models.wrappers import ModelWrapper
@@ -17,18 +20,6 @@ except ModuleNotFoundError as error:
         f"fairseq_adv.hub.textattack needs TextAttack ({error}): see docs/textattack.md",
         name=error.name,
     ) from error
-
-
-class Model(Protocol):
-    """What is used of a model from :func:`fairseq_adv.load`."""
-
-    kind: str
-    takes: str
-    takes_questions: bool
-    labels: list[str]
-    several: bool
-
-    def scores(self, texts: Any, /) -> Any: ...
 
 
 class TextAttackModel(ModelWrapper):
@@ -43,7 +34,7 @@ class TextAttackModel(ModelWrapper):
         DataError: the model has no classes: it predicts numbers, or answers multiple-choice questions.
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: TextModel) -> None:
         if not model.labels:
             numbers = "numbers" if model.takes == "texts" else model.kind
             does = "answers multiple-choice questions" if model.takes_questions else f"predicts {numbers}"

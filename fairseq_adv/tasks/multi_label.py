@@ -1,8 +1,6 @@
 """Several labels, or none, for a text or a pair of texts: toxic, insult, threat."""
 
-# No "from __future__ import annotations" here: fairseq reads the types of a config's fields at run time.
-
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional, Sequence
 
@@ -20,12 +18,7 @@ from fairseq_adv.tasks.task_record import describe_task
 from fairseq_adv.tasks.text_classification import CLASSES, TextClassificationConfig, TextClassificationTask
 
 
-@dataclass
-class MultiLabelConfig(TextClassificationConfig):
-    """Options of ``--task multi_label``: those of ``text_classification``."""
-
-
-@register_task("multi_label", dataclass=MultiLabelConfig)
+@register_task("multi_label", dataclass=TextClassificationConfig)
 class MultiLabelTask(TextClassificationTask):
     """Has the data and heads of ``text_classification``, except that a row's labels are the ids of all its
     labels, ascending; the target of a mini-batch is (rows, labels) int64, 0 or 1.
@@ -35,7 +28,7 @@ class MultiLabelTask(TextClassificationTask):
     """
 
     @classmethod
-    def setup_task(cls, cfg: MultiLabelConfig, **kwargs: Any) -> "MultiLabelTask":
+    def setup_task(cls, cfg: TextClassificationConfig, **kwargs: Any) -> "MultiLabelTask":
         if cfg.regression_target:
             raise DataError("--regression-target: the labels of multi_label are no numbers. Leave it out")
         task: MultiLabelTask = super().setup_task(cfg, **kwargs)

@@ -7,7 +7,6 @@ large it is. Of other folders the files of the splits are read; of large files, 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 from fairseq import utils
 from fairseq.tasks.fairseq_task import FairseqTask
 
-from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.io import digest_of, sha256_of
 from fairseq_adv.data.tables.split_files import is_split, names_split
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds, digest_of_entries
 from fairseq_adv.data.workspace import MANIFEST, read_manifest
@@ -47,7 +46,7 @@ def digests_of(task: FairseqTask, dataset: Any) -> dict[str, Any]:
     tokenizer, labels = getattr(task, "tokenizer", None), getattr(task, "label_dictionary", None)
     digests: dict[str, Any] = {"folders": [_of_folder(folder, splits) for folder in _folders(data)]}
     if isinstance(tokenizer, TokenToIds):
-        digests["tokenizer"] = _digest(tokenizer.fingerprint())
+        digests["tokenizer"] = digest_of(tokenizer.fingerprint())
     else:
         digests["tokenizer"] = digest_of_entries(task.source_dictionary)
     return digests if labels is None else {**digests, "classes": digest_of_entries(labels)}
@@ -90,12 +89,12 @@ def _of_folder(folder: Path, splits: list[str]) -> dict[str, str]:
     if manifest:
         names = manifest.get("files")
         sizes = {name: _size(folder / name) for name in names} if isinstance(names, dict) else {}
-        return {MANIFEST: _digest([manifest["made_from"], sizes])}
+        return {MANIFEST: digest_of([manifest["made_from"], sizes])}
     files = {split: sorted(_files(folder, split)) for split in splits if split}
     if not any(files.values()):  # a .json whose name says nothing may be SQuAD's training split
         files = {splits[0]: sorted(folder.glob("*.json"))}
     return {
-        split: _digest([[str(path.relative_to(folder)), *_content(path)] for path in paths])
+        split: digest_of([[str(path.relative_to(folder)), *_content(path)] for path in paths])
         for split, paths in files.items()
         if paths
     }
@@ -133,7 +132,3 @@ def _content(path: Path) -> tuple[int, str]:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else -1
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -101,11 +101,6 @@ class MaskedRows(FairseqDataset):  # type: ignore[misc]
             self.cumulated /= self.cumulated[-1]
 
     @property
-    def can_reuse_epoch_itr_across_epochs(self) -> bool:
-        """True: from one epoch to the next only the masks change, not the lengths."""
-        return True
-
-    @property
     def supports_prefetch(self) -> bool:
         """Whether the rows are in fairseq's older format, which it reads ahead."""
         return bool(self.dataset.supports_prefetch)

@@ -6,6 +6,7 @@ Before training starts, all shards are checked: fairseq opens each only when its
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import asdict, dataclass, fields
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -67,15 +68,12 @@ def write_split(prefix: Path, blocks: Iterator[List[str]], cache: WordCache, rea
     """
     counts, unknown = Counts(), cache.tokenizer.dictionary.unk()
     reading.replaced = 0
-    writer = IndexedWriter(prefix, len(cache.tokenizer.dictionary))
-    try:
+    with closing(IndexedWriter(prefix, len(cache.tokenizer.dictionary))) as writer:
         for rows in blocks:
             ids, lengths = cache.encode(rows)
             writer.add(ids, lengths)
             counts.unknown += int(np.count_nonzero(ids == unknown))
         writer.finish()
-    finally:
-        writer.close()
     counts.rows, counts.tokens, counts.replaced = writer.rows, writer.tokens, reading.replaced
     Path(f"{prefix}.json").write_text(json.dumps(asdict(counts)) + "\n")
     return counts

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import struct
 from array import array
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Iterable, List, Optional, Tuple
@@ -74,13 +75,10 @@ def write_indexed(
     prefix: Path, chunks: Iterable[Tuple[npt.NDArray[Any], npt.NDArray[Any]]], vocabulary_size: int
 ) -> None:
     """Writes the two files; ``chunks`` are ids of some rows, concatenated, and the length of each row."""
-    writer = IndexedWriter(prefix, vocabulary_size)
-    try:
+    with closing(IndexedWriter(prefix, vocabulary_size)) as writer:
         for ids, lengths in chunks:
             writer.add(ids, lengths)
         writer.finish()
-    finally:
-        writer.close()
 
 
 @dataclass(frozen=True)

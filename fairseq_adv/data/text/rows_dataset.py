@@ -91,15 +91,11 @@ class RowsDataset(_ShuffledByLength, FairseqDataset):
     ) -> None:  # fmt: skip
         self.examples = list(examples)
         self.lengths, self.tokens = sizes, sizes * counts  # a row is padded to the longest of its example
+        self.sizes = sizes  # compared with --max-positions
         self.pad, self.seed, self.shuffle, self.groups = padding_idx, seed, shuffle, group_by_length
 
     def __len__(self) -> int:
         return len(self.examples)
-
-    @property
-    def sizes(self) -> IntArray:
-        """(examples,) number of tokens of the longest row of each; compared with ``--max-positions``."""
-        return self.lengths
 
     def size(self, index: int) -> int:
         return int(self.lengths[index])

@@ -11,11 +11,11 @@ from fairseq_adv.data.checked_json import note_id
 from fairseq_adv.data.choices.question_layouts import find_split, read_any_questions, rows_of
 from fairseq_adv.data.choices.questions import Choice, Question
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import breaks_a_line
+from fairseq_adv.data.io import breaks_a_line, digest_of
 from fairseq_adv.data.tables.table_files import PlacedRow
 from fairseq_adv.data.wsc.superglue import PronounExample
 from fairseq_adv.evaluation.predict.benchmarks import PredictionTask
-from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray, digest_of
+from fairseq_adv.evaluation.predict.ensemble import ScoredRows, StringArray
 from fairseq_adv.evaluation.predict.predictors import InputFile, only_a_path
 from fairseq_adv.tasks.multiple_choice import MultipleChoiceTask
 from fairseq_adv.tasks.tokenizer_task import TokenizerTask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 import zlib
@@ -173,11 +172,6 @@ class ScoredRows:
         return Scores(
             self.kind, "texts", "", self.ids, self.labels, log_probs, raw, self.gold, name=str(trained.path)
         )
-
-
-def digest_of(parts: Any) -> str:
-    """SHA-256 of values that JSON can hold."""
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def join(members: Sequence[Scores]) -> Scores:

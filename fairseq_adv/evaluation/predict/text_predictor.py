@@ -28,7 +28,7 @@ from torch import Tensor
 from fairseq_adv.data.class_rows import class_of_model
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
-from fairseq_adv.data.io import sha256_of
+from fairseq_adv.data.io import digest_of, sha256_of
 from fairseq_adv.data.lines import lines_of, some_rows
 from fairseq_adv.data.tables.labelled_rows import Columns, read_texts
 from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels, labels_in
@@ -38,7 +38,7 @@ from fairseq_adv.data.text.long_texts import HEAD, long_rows_message, read_long
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.workspace import read_manifest
 from fairseq_adv.evaluation.predict.benchmarks import OWN_DATA, PredictionTask
-from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, StringArray, digest_of
+from fairseq_adv.evaluation.predict.ensemble import TEXTS, ScoredRows, StringArray
 from fairseq_adv.evaluation.predict.predictors import InputFile
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -71,19 +71,6 @@ class Outcome:
 
 
 @dataclass
-class _Known:
-    """The victim's answers for an example so far, and how many queries are left."""
-
-    budget: int
-    queries: int = 0
-    answers: dict[Texts, npt.NDArray[np.float64]] = field(default_factory=dict)
-
-    @property
-    def is_spent(self) -> bool:
-        return self.queries >= self.budget
-
-
-@dataclass
 class Scored:
     """A text, its score (1 - p of the right answer) and the model's answer."""
 
@@ -97,8 +84,8 @@ class Asking:
     """What a search knows of an example: the victim's answers so far, and how many more it may ask for."""
 
     def __init__(self, example: Example, victim: Service, seed: int, budget: float = math.inf) -> None:
-        self.example, self.victim = example, victim
-        self.known = _Known(budget=int(min(budget, 1 << 62)))
+        self.example, self.victim, self.budget = example, victim, int(min(budget, 1 << 62))
+        self.queries, self.answers = 0, dict[Texts, npt.NDArray[np.float64]]()
         self.numbers = random.Random(f"{seed}:{example.id}")
 
     def scores(
@@ -112,20 +99,19 @@ class Asking:
     def scores_of(
         self, rows: Sequence[Texts]
     ) -> Generator[Request, list[Any], tuple[list[float], list[int]]]:
-        known = self.known
-        rows = rows[: max(0, known.budget - known.queries)]
-        known.queries += len(rows)
-        new = list(dict.fromkeys(row for row in rows if row not in known.answers))
+        rows = rows[: max(0, self.budget - self.queries)]
+        self.queries += len(rows)
+        new = list(dict.fromkeys(row for row in rows if row not in self.answers))
         if new:
             answers = yield Request(self.victim, [(self.example.id, row) for row in new])
-            known.answers.update(zip(new, answers))
-        answers = [known.answers[row] for row in rows]
+            self.answers.update(zip(new, answers))
+        answers = [self.answers[row] for row in rows]
         return [1 - float(p[self.example.gold]) for p in answers], [int(p.argmax()) for p in answers]
 
     def outcome(self, status: str, why: str, first: Scored, last: Scored) -> Outcome:
         return Outcome(
             status, why, last.text, 1 - first.score, 1 - last.score, last.predicted,
-            self.known.queries, len(self.known.answers),
+            self.queries, len(self.answers),
         )  # fmt: skip
 
 
@@ -166,7 +152,7 @@ class _Searching(Asking):
         allowed = part(self.settings.max_changed_share, len(first.text.words))
         now = first
         for place in order:
-            if self.known.is_spent:
+            if self.queries >= self.budget:
                 return self.outcome(FAILED, "the query budget is used up", first, now)
             if len(now.text.changed()) >= allowed:
                 return self.outcome(FAILED, "the share of words that may change is used up", first, now)
@@ -178,7 +164,7 @@ class _Searching(Asking):
             now = scored[0]
             if now.predicted != self.example.gold:
                 return self.outcome(SUCCEEDED, "the model's answer changed", first, self._best(scored))
-        why = "the query budget is used up" if self.known.is_spent else "every word was tried"
+        why = "the query budget is used up" if self.queries >= self.budget else "every word was tried"
         return self.outcome(FAILED, why, first, now)
 
     def _best(self, scored: Sequence[Scored]) -> Scored:
