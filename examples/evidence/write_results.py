@@ -46,7 +46,9 @@ def summary(every: Sequence[Block], done: int) -> list[str]:
     if first.is_complete:
         for (what, (mean, said)), p in zip(found.items(), gains.holm([one.p for one, _ in found.values()])):
             verdict = gains.verdict(mean, p, PRIMARY[what])
-            told = f"p {f'= {p:.3f}' if p >= 0.001 else '< 0.001'} after Holm"
+            told = (
+                f"p {f'= {p:.4f}' if p >= 1e-4 else '< 0.0001'} after Holm; {PRIMARY[what]:g} is of interest"
+            )
             lines.append(f"- **{NAMES[what]}: {verdict}.** *freelb* − *plain*: {said} points, {told}.")
     else:
         lines.append(f"**The comparison is not complete ({seeds}): nothing is concluded.**")
