@@ -7,8 +7,8 @@
 #
 # OUT/gpu-day.tar.gz has all that was made so far, written after each part: summary.md with the tables, the logs, a
 # profiler's trace, and the mode matrix. The same command goes on from there, or from CARRIED/gpu-day.tar.gz where OUT
-# is empty. No part is started that may not end within --minutes (9) of this call. A part that failed is left alone
-# unless --again is given. --jobs: cells of the mode matrix in parallel (13, for 16 cores).
+# is empty. No part is started that may not end within --minutes (9) of this call. A part that failed, or took
+# twice its time, is left alone unless --again is given. --jobs: cells of the mode matrix in parallel (13, for 16 cores).
 #
 # CARRIED is for a machine without network that has Python and torch: 20 wheels (24 MB) are unzipped into an environment
 # of its own, beside the machine's packages. Without --carried, .venv or the Python on PATH is used, and texts of random
@@ -85,14 +85,16 @@ save() {  # the summary, and all results as one file, whole or not at all
     tar -czf "$out/.gpu-day.tar.gz" -C "$work" . && mv "$out/.gpu-day.tar.gz" "$out/gpu-day.tar.gz"
 }
 part() {  # part NAME MINUTES COMMAND …: runs it unless it was run or may not end in time
-    local name=$1 seconds=$(($2 * 60)) left=$((minutes * 60 - SECONDS)) status=0
+    local name=$1 seconds=$(($2 * 60)) left=$((minutes * 60 - SECONDS)) limit status=0
     shift 2
+    limit=$left
+    [ $seconds -eq 0 ] || [[ $name == modes-* ]] || [ $left -le $((2 * seconds)) ] || limit=$((2 * seconds))
     if [ ! -e "$work/$name.status" ]; then
         if [ $left -le 0 ] || [ $left -lt $seconds ]; then open_parts+=("$name"); return; fi
         printf '== %s (second %d)\n' "$name" $SECONDS
         # An interrupt ends the matrix's training processes too; its finished cells are kept.
-        timeout -s INT -k 20 $left "$@" >"$work/$name.txt" 2>"$work/$name.log" || status=$?
-        if [ $status -eq 124 ] || [ $status -eq 137 ]; then
+        timeout -s INT -k 20 $limit "$@" >"$work/$name.txt" 2>"$work/$name.log" || status=$?
+        if [ $limit -eq $left ] && { [ $status -eq 124 ] || [ $status -eq 137 ]; }; then
             echo "out of time"
             open_parts+=("$name")
             save
@@ -114,7 +116,7 @@ peers() {  # peers NAME MINUTES MODEL PRECISION SENTENCES [SIDE …]: updates ag
         --updates $updates --rounds $rounds --sides "${chosen[@]}"
 }
 modes() { part "$1" "$2" python benchmarks/gpu_matrix.py "$work/modes" --jobs "$jobs" ${again:+--again} "${@:3}"; }
-profile() { part profile "$1" python benchmarks/gpu_profile.py "${texts[@]}" --trace "$work/trace.json.gz" "${@:2}"; }
+profile() { part profile${tiny:+-tiny} "$1" python benchmarks/gpu_profile.py "${texts[@]}" --trace "$work/trace.json.gz" "${@:2}"; }
 
 case ${1-} in
     -h | --help) sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p;}' "benchmarks/${0##*/}"; exit 0 ;;
@@ -173,8 +175,8 @@ texts=("random:128")
 sides=(freelb standard alum_vat smart fairseq)
 ! python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("transformers"))' || sides+=(hf-eager hf-sdpa)
 
-# Without a GPU all of these tests are skipped, and pytest's status is 0.
-part tests 2 python -m pytest -q -p no:cacheprovider -m gpu tests/gpu
+# Without a GPU they run on an emulated one.
+part tests${tiny:+-tiny} 2 python -m pytest -q -p no:cacheprovider -m gpu tests/gpu
 if [ -n "$tiny" ]; then
     texts+=(--rows 8)
     peers peers-tiny 0 minilm bf16 2

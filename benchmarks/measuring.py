@@ -7,6 +7,7 @@ import resource
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -134,9 +135,33 @@ def build_trainer(
     trainer = fairseq.trainer.Trainer(
         cfg, task, task.build_model(cfg.model), task.build_criterion(cfg.criterion)
     )
-    trainer.train_step = keeping_the_peak(trainer.train_step)
+    step, settings = keeping_the_peak(trainer.train_step), device_settings(trainer)
+
+    def train_step(samples: Any) -> Any:
+        settings()
+        return step(samples)
+
+    trainer.train_step = train_step
     task.load_dataset("train")
     return trainer
+
+
+def device_settings(trainer: Any = None) -> Callable[[], None]:
+    """Sets a GPU as our trainer does when a run starts, or for another, or none, as torch leaves it: which
+    kernels attention may use, and TF32. They are the process's, so each side sets them before its update.
+    """
+    import torch
+
+    from fairseq_adv.training import trainer as ours
+
+    def apply(cudnn: bool, precision: str) -> None:
+        torch.backends.cuda.enable_cudnn_sdp(cudnn)
+        torch.set_float32_matmul_precision(precision)
+
+    apply(True, "highest")
+    if isinstance(trainer, ours.AdversarialTrainer) and hasattr(ours, "set_up_gpu"):  # not in older checkouts
+        ours.set_up_gpu(trainer)
+    return partial(apply, torch.backends.cuda.cudnn_sdp_enabled(), torch.get_float32_matmul_precision())
 
 
 def keeping_the_peak(train_step: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -149,12 +149,12 @@ def measure(options: argparse.Namespace) -> None:
         folder = Path(name) / "data"
         rows = prepare(options, folder)
         words = [*FAIRSEQ["fairseq"], *LAYOUT, *encoder_words(options)]
-        data = build_trainer(str(folder), words, folder / "unused", 1, False).task.dataset("train")
+        task = build_trainer(str(folder), words, folder / "unused", 1, False).task
         sides: dict[str, Side] = {}
         for side in sorted(options.sides, key=lambda name: plain_name(name) in FAIRSEQ, reverse=True):
             before = allocated(torch.cuda.is_available())
             if plain_name(side) in HUGGING_FACE:
-                sides[side] = hugging_face_side(side, options, data)
+                sides[side] = hugging_face_side(side, options, task)
             else:
                 sides[side] = fairseq_side(side, options, folder)
             sides[side].first_update(before)

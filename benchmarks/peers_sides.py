@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from measuring import MODELS, build_trainer, encoder_words
+from measuring import MODELS, build_trainer, device_settings, encoder_words
 
 LAYOUT = ["--num-classes", "2", "--init-token", "0", "--separator-token", "2"]
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
@@ -150,14 +150,17 @@ def _side(batches: list[list[int]], update: Any, lengths: Any, on_gpu: bool) -> 
     return Side(by_length(batches, lengths), update, lengths, on_gpu, clock)
 
 
-def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side:
-    """FreeLB with transformers, as in its authors' script, on shuffled mini-batches of the same rows."""
+def hugging_face_side(name: str, options: argparse.Namespace, task: Any) -> Side:
+    """FreeLB with transformers, as in its authors' script, on shuffled mini-batches of the same rows, which a
+    task of fairseq has loaded, with as many words.
+    """
     import torch
 
     sys.modules.setdefault("torchaudio", None)  # type: ignore[arg-type]  # may be built for another torch
     from transformers import RobertaConfig, RobertaForSequenceClassification
 
-    layers, dim, ffn, heads, vocabulary = MODELS[options.model]
+    layers, dim, ffn, heads, _ = MODELS[options.model]
+    data, vocabulary, settings = task.dataset("train"), len(task.source_dictionary), device_settings()
     model = RobertaForSequenceClassification(
         RobertaConfig(
             vocab_size=vocabulary, hidden_size=dim, num_hidden_layers=layers, num_attention_heads=heads,
@@ -178,6 +181,7 @@ def hugging_face_side(name: str, options: argparse.Namespace, data: Any) -> Side
     embed = model.get_input_embeddings()
 
     def update(batch: list[int]) -> None:
+        settings()
         sample = data.collater([data[i] for i in batch])
         tokens = sample["net_input"]["src_tokens"].to(model.device)
         labels = sample["target"].view(-1).to(model.device)

@@ -17,12 +17,25 @@ import sys
 import time
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest import mock
 
-_SERVER = multiprocessing.get_context("forkserver")
-_SERVER.set_forkserver_preload(["fairseq_cli.train", "fairseq_adv.plugin"])
 DEADLINE = 600.0  # seconds
+
+
+@cache
+def _server() -> ForkServerContext:
+    """It has this process's path, also where Python's own server hasn't, and one thread for operations."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fairseq_cli.train", "fairseq_adv.plugin"])
+    with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)), OMP_NUM_THREADS="1"):
+        forkserver.ensure_running()
+    return context
 
 
 def run_forked(
@@ -38,18 +51,19 @@ def run_forked(
         processes, plugin = [], importlib.import_module("fairseq_adv").__file__
         for rank, variables in enumerate(_as_torchrun(workers) if workers > 1 else [{}]):
             args = (main, list(words), {**environment, **variables}, f"{folder}/{rank}", plugin)
-            processes.append(_SERVER.Process(target=_run, args=args))
-            processes[-1].start()
-        left, deadline = {process.sentinel: process for process in processes}, time.monotonic() + DEADLINE
-        while left:
-            ended = wait([*left], deadline - time.monotonic())
-            codes = [left.pop(one).exitcode for one in ended if isinstance(one, int)]
-            if not ended or any(codes):
-                break
-        for process in left.values():
-            process.kill()
-        for process in processes:
-            process.join()
+            processes.append(_server().Process(target=_run, args=args))
+        try:
+            for process in processes:
+                process.start()
+            left, deadline = {one.sentinel for one in processes}, time.monotonic() + DEADLINE
+            while left and not any(one.exitcode for one in processes):
+                ended = wait([*left], deadline - time.monotonic())
+                left = left.difference(ended) if ended else set()
+        finally:  # none outlives the test
+            for process in processes:
+                if process.pid is not None:
+                    process.kill()
+                    process.join()
         code = next((process.exitcode for process in processes if process.exitcode), 0)
         ranks = range(workers - 1, -1, -1)  # the first, which tells of the run, ends last
         out, err = ("".join(_read(f"{folder}/{rank}.{kind}") for rank in ranks) for kind in ("out", "err"))
@@ -65,8 +79,7 @@ def _as_torchrun(workers: int) -> list[dict[str, str]]:
 
 
 def _read(path: str) -> str:
-    with open(path, encoding="utf-8", errors="replace") as file:
-        return file.read()
+    return Path(path).read_text("utf-8", "replace") if os.path.exists(path) else ""
 
 
 def _run(main: str, words: list[str], environment: Mapping[str, str], out: str, plugin: str | None) -> None:

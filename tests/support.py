@@ -423,9 +423,9 @@ def fork_command(*words: str, workers: int = 1, **changed: str) -> subprocess.Co
 def fairseq_train(*args: str, workers: int = 1, **changed: str) -> subprocess.CompletedProcess[str]:
     """``fairseq-train`` to its end; fails the test if it fails."""
     words = [command("fairseq-train"), *args]
-    if "--user-dir" in args and "PYTHONPATH" not in changed:
+    if "--user-dir" in args and not any(name.startswith(("PYTHON", "LC_")) for name in changed):
         done = fork_command(*words, workers=workers, **changed)
-    else:  # without the plug-in, or with other modules
+    else:  # without the plug-in, or in another Python
         done = run_command(*launched(words, workers), **changed)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     return done

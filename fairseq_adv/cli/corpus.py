@@ -2,7 +2,7 @@
 
 The input is plain text in UTF-8, .gz or .zst. The last line of the output is the data argument for
 fairseq-train. After an interruption, the same command makes the shards that are missing. Of the input, only
-names, sizes, and the first and last 64 KiB of each file are compared: pass --overwrite after other changes.
+names, sizes, and the first and last 64 KiB of each file are compared: remove OUT after other changes.
 
 Examples:
   fairseq-adv corpus corpus/*.txt.gz corpus-bin --shards 64 --workers 32 --valid valid.txt \\

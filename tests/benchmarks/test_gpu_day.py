@@ -121,11 +121,24 @@ def test_a_part_that_may_not_end_in_time_is_left_for_the_next_call(day: Day) -> 
 
 def test_what_failed_is_named_and_tried_again_only_when_asked(day: Day) -> None:
     done = day("--tiny", FAILS="gpu_profile.py")
-    assert done.returncode == 1 and "failed: profile;" in done.stdout and "broken" in done.stdout
-    assert "## profile (exit status 3)" in day.kept("summary.md") and day.kept("profile.log") == "broken\n"
+    assert done.returncode == 1 and "failed: profile-tiny;" in done.stdout and "broken" in done.stdout
+    assert (
+        "## profile-tiny (exit status 3)" in day.kept("summary.md")
+        and day.kept("profile-tiny.log") == "broken\n"
+    )
     done = day("--tiny")
     assert (done.returncode, ran(done)) == (1, [])
-    assert ran(day("--tiny", "--again")) == ["profile"]
+    assert ran(day("--tiny", "--again")) == ["profile-tiny"]
+    assert ran(day()) == ORDER, "a rehearsal is no day"
+
+
+def test_a_part_that_takes_twice_its_time_does_not_take_the_day(day: Day) -> None:
+    """Here minutes are seconds."""
+    script = Path(day.script)
+    script.write_text(script.read_text().replace("* 60", "* 1"))
+    done = day("--minutes", "900", SLOW="pytest")
+    assert (done.returncode, ran(done)) == (1, ORDER) and "failed: tests;" in done.stdout
+    assert ran(day("--minutes", "900")) == []
 
 
 # --- as on a machine without network

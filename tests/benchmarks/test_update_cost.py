@@ -41,6 +41,21 @@ def test_a_gpu_has_a_column_of_its_utilisation(
         assert float(cells[name][-1].removesuffix(" %")) == pytest.approx(expected, abs=0.06, rel=0.01)
 
 
+@pytest.mark.skipif(not POSSIBLE, reason="there is a GPU")
+def test_each_side_computes_as_its_users_runs_do(tmp_path: Path) -> None:
+    """Ours leave cuDNN's attention out and have TF32, which no trainer of a benchmark's own would set."""
+    options = update_cost.parser().parse_args(WORDS.split())
+    measuring.write_words(tmp_path / "data", measuring.MODELS["thin"][4], 16, 2)
+    with emulated():
+        sides = {name: update_cost.Side(name, options, tmp_path / "data") for name in ("standard", "fairseq")}
+        for name in [*sides, *sides]:
+            sides[name].seconds()
+            is_ours = name == "standard"
+            assert torch.backends.cuda.cudnn_sdp_enabled() != is_ours
+            assert torch.get_float32_matmul_precision() == ("high" if is_ours else "highest")
+    measuring.device_settings()()
+
+
 def test_a_step_does_not_reset_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
     resets: list[str] = []
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda *_: resets.append("outside"))
