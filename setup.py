@@ -12,6 +12,7 @@ import hashlib
 import os
 import posixpath
 import re
+import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -116,6 +117,12 @@ class BuildPyWithPth(build_py):
     """Puts the .pth file into the root of the wheel."""
 
     def run(self):
+        if not getattr(self, "editable_mode", False):
+            for name in (
+                "fairseq_adv",
+                "fairseq_adv_compat",
+            ):  # an older version's modules would be packed too
+                shutil.rmtree(os.path.join(self.build_lib, name), ignore_errors=True)
         super().run()
         if not getattr(self, "editable_mode", False):
             self.copy_file(PTH, os.path.join(self.build_lib, PTH))

@@ -67,10 +67,11 @@ def trust_workers(module: ModuleType) -> None:
     module.torch = ModuleView(torch, load=trusting)  # type: ignore[attr-defined]
 
 
-def load(f: IO[bytes] | Path, map_location: Any = None) -> Any:
+def load(f: IO[bytes] | Path, map_location: Any = None, **_: Any) -> Any:
     """``torch.load`` for a checkpoint, with ``cfg`` and ``args`` as plain Python.
 
     Args:
+        _: ``weights_only``, which people add to fairseq's call; this is safe whatever they pass.
         f: an open file; or a path, of which only the weights that are used are read, and not checked for
             damage (all are, if it was written before torch 1.6).
 

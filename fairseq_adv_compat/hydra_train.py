@@ -20,6 +20,8 @@ import traceback
 from types import ModuleType, TracebackType
 from typing import Any, Callable
 
+from fairseq_adv_compat.newer_versions import is_fairseqs_hydra
+
 _DATA_ERROR = ("fairseq_adv.data.errors", "DataError")
 _IN_A_WORKER = re.compile(r"^fairseq_adv\.data\.errors\.DataError: (.+)\s*\Z", re.MULTILINE | re.DOTALL)
 
@@ -65,7 +67,8 @@ def _check_names(cfg: Any) -> None:
 
 def report_the_real_message(module: ModuleType) -> None:
     """Replaces ``run_and_report`` of ``hydra._internal.utils``."""
-    module.run_and_report = run_and_report  # type: ignore[attr-defined]
+    if is_fairseqs_hydra():
+        module.run_and_report = run_and_report  # type: ignore[attr-defined]
 
 
 def run_and_report(func: Callable[[], Any]) -> Any:

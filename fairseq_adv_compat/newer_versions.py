@@ -103,12 +103,17 @@ def restore_numpy_names(module: ModuleType) -> None:
     )
 
 
+def is_fairseqs_hydra() -> bool:
+    """Whether hydra is a 1.0, as fairseq needs, and not the later one of another program's environment."""
+    return str(getattr(sys.modules["hydra"], "__version__", "")).startswith("1.0.")
+
+
 def find_plugins(module: ModuleType) -> None:
     """Makes hydra find its plugins on Python >= 3.12.
 
     ``hydra.core.plugins`` calls ``find_module`` of ``pkgutil``'s finders, which 3.12 removed.
     """
-    if sys.version_info >= (3, 12):
+    if sys.version_info >= (3, 12) and is_fairseqs_hydra():
         module.pkgutil = ModuleView(pkgutil, walk_packages=_walk_packages)  # type: ignore[attr-defined]
 
 

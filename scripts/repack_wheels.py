@@ -63,7 +63,9 @@ def download(name: str, sha256: str, folder: Path) -> Path:
     if done.returncode or not file.is_file():
         lines = done.stderr.splitlines() or ["no message"]  # the last one, if this Python has no pip
         reason = [line for line in lines if "ERROR: " in line] or lines
-        sys.exit(f"error: {name} was not downloaded: pip: {reason[-1].rpartition('ERROR: ')[2]}")
+        text = f"error: {name} was not downloaded: pip: {reason[-1].rpartition('ERROR: ')[2]}"
+        has_none = "No module named pip" in text  # as in an environment of uv
+        sys.exit(text + ". Run this with a Python that has pip, such as python3" * has_none)
     if hashlib.sha256(file.read_bytes()).hexdigest() != sha256:
         sys.exit(f"error: {name}: changed or damaged: its SHA-256 is not {sha256}")
     return file

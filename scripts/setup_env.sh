@@ -23,8 +23,8 @@ case "${1:-}" in
 esac
 
 venv=${VENV:-.venv}
-half_made() {  # venv writes bin/activate last; without it, one was interrupted, or had no ensurepip
-    [ -f "$venv/pyvenv.cfg" ] && [ ! -f "$venv/bin/activate" ]
+half_made() {  # venv writes bin/activate last, after pip; without it, one was interrupted, or had no ensurepip
+    [ -f "$venv/pyvenv.cfg" ] && [ ! -f "$venv/bin/activate" ] && { [ -z "${VENV:-}" ] || [ ! -e "$venv/bin/pip" ]; }
 }
 python=${PYTHON:-}
 if [ -z "$python" ]; then  # an existing environment keeps its Python
@@ -39,7 +39,7 @@ case "$version" in
 esac
 
 # What the environment was made from. One with the test tools is also accepted with --no-test.
-made_from=$({ cat setup.py constraints.txt fairseq_adv_compat.pth; echo "$version"; } | "$python" -c \
+made_from=$({ cat setup.py constraints.txt fairseq_adv_compat.pth; echo "$version $PWD"; } | "$python" -c \
     'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
 stamp=$venv/fairseq_adv.stamp
 if [ -x "$venv/bin/python" ] && [ -f "$stamp" ]; then
@@ -61,9 +61,10 @@ fi
 
 if half_made || [ ! -x "$venv/bin/python" ] ||
     [ "$("$venv/bin/python" -c 'import platform; print(platform.python_version())')" != "$version" ]; then
-    # --clear, which also repairs an environment, would empty any other folder, such as conda's.
-    [ ! -e "$venv" ] || [ -f "$venv/pyvenv.cfg" ] || [ -z "$(ls -A "$venv")" ] ||
-        die "$venv is not empty, and neither an environment of venv nor one with Python $version. Nothing was changed. Delete it if it is this project's, or pass another VENV"
+    # --clear, which also repairs an environment, would empty any other folder, such as conda's or another project's.
+    [ ! -e "$venv" ] || [ -z "$(ls -A "$venv")" ] || [ -f "$stamp" ] || half_made ||
+        { [ -z "${VENV:-}" ] && [ -f "$venv/pyvenv.cfg" ]; } ||
+        die "$venv is not empty, and no environment that this script made, nor one with Python $version. Nothing was changed. Delete it if it is this project's, or pass another VENV or PYTHON"
     say "creating $venv (Python $version)"
     "$python" -m venv --clear "$venv" ||
         die "'$python -m venv' failed (Debian, Ubuntu: apt install python${version%.*}-venv)"
@@ -72,7 +73,12 @@ rm -f "$stamp"
 say "downloading wheels that this pip installs (scripts/repack_wheels.py)"
 wheels=$(mktemp -d)
 trap 'rm -rf "$wheels"' EXIT
-"$venv/bin/python" scripts/repack_wheels.py ${compiler[@]+"${compiler[@]}"} "$wheels" >/dev/null
+with_pip=$venv/bin/python  # uv makes environments without pip
+for one in "$venv/bin/python" "$python" python3; do
+    ! "$one" -m pip --version >/dev/null 2>&1 || { with_pip=$one; break; }
+done
+"$with_pip" scripts/repack_wheels.py ${compiler[@]+"${compiler[@]}"} "$wheels" >/dev/null
+had_audio=$("$venv/bin/python" -c 'import importlib.util as i; print(bool(i.find_spec("torchaudio")))')
 if ! command -v nvidia-smi >/dev/null && ! "$venv/bin/python" -c 'import importlib.util as i, sys; sys.exit(not i.find_spec("torch"))'
 then
     say "no NVIDIA driver was found, but torch comes with CUDA, in gigabytes, unless pip has an index of CPU builds;" \
@@ -87,8 +93,16 @@ fi
 # Compiled, fairseq requires torchaudio. Where that can't be loaded (its wheels need CUDA's torch), transformers, which
 # imports what is installed, would fail too.
 if ! "$venv/bin/python" -c 'import importlib.util as i; i.find_spec("torchaudio") and __import__("torchaudio")' 2>/dev/null; then
-    say "removing torchaudio, which can't be loaded beside this torch; nothing here needs it"
-    "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes torchaudio
+    if [ "$had_audio" = True ]; then
+        say "torchaudio, which was there before, can't be loaded beside this torch: transformers will fail until you replace or remove it"
+    else
+        say "removing torchaudio, which can't be loaded beside this torch; nothing here needs it"
+        if command -v uv >/dev/null; then
+            uv pip uninstall --quiet --python "$venv/bin/python" torchaudio
+        else
+            "$venv/bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes torchaudio
+        fi
+    fi
 fi
 echo "$made_from $extras" >"$stamp.new"
 mv "$stamp.new" "$stamp"

@@ -5,13 +5,19 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any, List, Optional
 
 import pytest
+import torch
 from support import command, run_command, write_task
+
+from fairseq_adv_compat import checkpoints, newer_versions
+from fairseq_adv_compat.hydra_train import report_the_real_message
 
 ROOT = Path(__file__).resolve().parent.parent
 PTH = ROOT / "fairseq_adv_compat.pth"
@@ -307,6 +313,30 @@ def test_hydra_shows_a_mistake_in_a_yaml_alone(tmp_path: Path, wrong: dict[str, 
     done = hydra_train(tmp_path, **{"criterion": "sentence_prediction", **wrong})
     assert done.returncode == 1
     assert message.format(tmp_path=tmp_path) in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("version", "is_ours"), [("1.0.7", True), ("1.3.2", False)])
+def test_a_later_hydra_of_another_program_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, version: str, is_ours: bool
+) -> None:
+    """Where the package is installed beside it, for the loop."""
+    monkeypatch.setattr(sys, "version_info", (3, 12, 0))
+    monkeypatch.setitem(sys.modules, "hydra", ModuleType("hydra"))
+    sys.modules["hydra"].__version__ = version  # type: ignore[attr-defined]
+    plugins, utils = ModuleType("hydra.core.plugins"), ModuleType("hydra._internal.utils")
+    plugins.pkgutil = utils.run_and_report = pkgutil  # type: ignore[attr-defined]
+    newer_versions.find_plugins(plugins)
+    report_the_real_message(utils)
+    assert (plugins.pkgutil is not pkgutil) == (utils.run_and_report is not pkgutil) == is_ours
+
+
+def test_a_call_that_somebody_has_mended_reads_as_safely(tmp_path: Path) -> None:
+    """fairseq's own, with the argument that torch 2.6 asks for."""
+    torch.save({"a": 1}, tmp_path / "a.pt")
+    assert checkpoints.load(tmp_path / "a.pt", map_location="cpu", weights_only=False) == {"a": 1}
+    torch.save({"a": subprocess.Popen}, tmp_path / "b.pt")
+    with pytest.raises(checkpoints.Refused, match="Popen"):
+        checkpoints.load(tmp_path / "b.pt", weights_only=False)
 
 
 # Python 3.14 expands each help text when its option is added.

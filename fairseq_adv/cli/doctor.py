@@ -126,13 +126,13 @@ def _extensions() -> Finding:
 
 def _pth() -> Finding:
     """A new interpreter is asked, since this command puts the finder in place by itself."""
-    done = subprocess.run(python_code(_ASK_FINDERS), capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    if "fairseq_adv_compat" in lines:
+    text = subprocess.run(python_code(_ASK_FINDERS), capture_output=True, text=True, check=False).stdout
+    if "fairseq_adv_compat" in text.split("\n"):
         return Finding("compat .pth", "active")
-    failure = next((line for line in lines if line.startswith(_PTH)), f"Python did not run {_PTH}")
+    failure = next((one for one in text.split("\n") if one.startswith(_PTH)), f"Python did not run {_PTH}")
     problem = f"{failure}: fairseq's own commands fail on Python >= 3.11"
-    return Finding("compat .pth", "not active", problem, "reinstall fairseq_adv")
+    is_there = any(Path(place, _PTH).is_file() for place in sys.path)  # or somebody has deleted it
+    return Finding("compat .pth", "not active", problem, "reinstall fairseq_adv", broken=is_there)
 
 
 def _apex() -> Finding:

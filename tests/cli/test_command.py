@@ -163,7 +163,10 @@ def test_doctor_sees_missing_extensions_and_a_pth_that_was_not_run(
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", str(python))
         found = doctor._pth()
+        patch.setattr(sys, "path", [str(tmp_path)])
+        deleted = doctor._pth()
     assert found.broken and found.value == "not active" and "did not run" in found.problem
+    assert not deleted.broken and deleted.problem == found.problem
     monkeypatch.setattr(importlib.machinery, "EXTENSION_SUFFIXES", [".of-another-python.so"])
     status, text = report()
     assert status == 0 and "note: Python in place of data_utils_fast and token_block_utils_fast" in text

@@ -49,13 +49,16 @@ def path_without_uv() -> str:
 
 
 def test_no_other_folder_is_emptied(project: Path) -> None:
-    """As that of an active conda environment without Python, or with another one."""
+    """As that of an active conda environment without Python, or with another one, or a venv of somebody."""
     mine = project / ".venv" / "conda-meta" / "history"
     mine.parent.mkdir(parents=True)
     mine.touch()
     python = project / ".venv" / "bin" / "python"
-    for there in (False, True):
-        if there:
+    for there in ("", "conda", "venv"):
+        if there == "venv":
+            (project / ".venv" / "pyvenv.cfg").touch()
+            (python.parent / "activate").touch()
+        elif there:
             python.parent.mkdir()
             python.write_text("#!/bin/sh\necho 3.9.9\n")
             python.chmod(0o755)
