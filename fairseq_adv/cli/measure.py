@@ -131,9 +131,10 @@ def compare(args: argparse.Namespace) -> None:
       fairseq-adv compare out/sizes --metric mcc
       fairseq-adv compare out/standard out/freelb --epsilon 0.01 0.02 --relative
     """
+    from fairseq_adv.data.run_metrics import METRICS
     from fairseq_adv.evaluation.attack_settings import Attack
     from fairseq_adv.evaluation.comparison import join_seeds, table
-    from fairseq_adv.evaluation.summaries import Summary, find_runs, summarise
+    from fairseq_adv.evaluation.summaries import BEST, Summary, find_runs, summarise
 
     steps = 5 if args.steps is None else args.steps
     attacks = [
@@ -150,6 +151,9 @@ def compare(args: argparse.Namespace) -> None:
             "its radius with --epsilon"
         )
     runs = find_runs(args.runs)
+    lacking = [run for run in runs if attacks and (run / METRICS).is_file() and not (run / BEST).is_file()]
+    if lacking:  # before hours of attacks on the others
+        raise DataError(f"{lacking[0] / BEST}: no such file. Leave the run out, or --epsilon")
     summaries: dict[Path, Summary] = {}
     for run in runs:
         try:
@@ -186,7 +190,8 @@ def squad(args: argparse.Namespace) -> None:
 
     exact and f1 are means over all questions of the file. For version 2.0, where some questions have no
     answer, HasAns_ and NoAns_ give the scores of the two kinds. With --null-odds, best_ gives the scores at
-    the best threshold, which is tuned on this very file. For adversarial SQuAD (AddSent, AddOneSent) papers
+    the best threshold, which is tuned on this very file; of answers that are already empty above a threshold,
+    as predict's are, none above it can gain. For adversarial SQuAD (AddSent, AddOneSent) papers
     report adversarial_f1: each original question counts with its lowest F1 over all variants. original_ gives
     the scores of the original questions.
 

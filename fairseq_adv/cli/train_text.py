@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fairseq_adv.data.run_metrics import loss_nats
+from fairseq_adv.data.run_metrics import unit
 
 from .train_command import count_updates
 from .user_dir import find_user_dir
@@ -108,7 +108,7 @@ def next_command(cfg: Any, checkpoint: str, encoder: str) -> str:
 
 def score_of(stats: Mapping[str, Any], metric: str) -> float:
     """The score that selects the best checkpoint; a loss in nats."""
-    return loss_nats({"loss": float(stats["loss"])}) if metric == "loss" else float(stats[metric])
+    return float(stats[metric]) * unit(metric)
 
 
 def shown_score(metric: str, score: float) -> str:

@@ -6,7 +6,6 @@ import json
 import logging
 import math
 import re
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,9 +134,12 @@ def _of_metrics(run: RunMetrics, folder: Path, metric: str | None) -> Summary:
         elif metric:
             names = ", ".join(sorted(best.scores))
             logger.warning("%s: has no %s. It has %s", folder / METRICS, name, names)
-    seconds = [1 / line.values["ups"] for line in epochs if line.values.get("ups")]
-    if seconds:
-        summary.seconds_per_update = statistics.fmean(seconds)
+    before = [0, *(line.update for line in epochs)]
+    timed = [
+        (line.values["ups"], line.update - at) for line, at in zip(epochs, before) if line.values.get("ups")
+    ]
+    if updates := sum(made for _, made in timed):
+        summary.seconds_per_update = sum(made / ups for ups, made in timed) / updates
     return summary
 
 

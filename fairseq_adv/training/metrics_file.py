@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,6 +16,7 @@ from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.run_metrics import EPOCH, METRICS, MetricLine, read_metrics
 from fairseq_adv.fairseq_patches.progress import Line, Watcher, watchers
 from fairseq_adv.training.changed_options import Options, options_of
+from fairseq_adv.training.restart import checkpoint_path
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +47,10 @@ class MetricsFile(Watcher):
         saving = trainer.cfg.checkpoint
         self._path = None if saving.no_save else Path(saving.save_dir).absolute() / METRICS
         self._options = json.loads(json.dumps(options_of(trainer.cfg), default=str))
-        self._updates = trainer.get_num_updates()
+        is_own = os.path.dirname(os.path.realpath(checkpoint_path(trainer))) == os.path.realpath(
+            saving.save_dir
+        )
+        self._updates = trainer.get_num_updates() if is_own else 0  # lines of another run don't stay
 
     def tick(self, epoch: int, split: str) -> None:
         self._append(epoch, "")

@@ -9,6 +9,8 @@ import pytest
 from run_samples import line, write_run
 from support import CommandMain, fairseq_train, train_args, write_task
 
+from fairseq_adv.evaluation import summaries
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -40,6 +42,15 @@ def test_a_run_under_attack(trained: Path, run: CommandMain) -> None:
         assert perturbed > loss
         found.append(perturbed)
     assert found[0] != found[1]
+
+
+def test_a_run_without_a_best_checkpoint_is_told_before_the_others_are_attacked(
+    trained: Path, tmp_path: Path, run: CommandMain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(summaries, "attack_checkpoint", None)
+    later = write_run(tmp_path / "later", line(10, accuracy=80))
+    done = run(trained, later, "--epsilon", "0.2", "--absolute")
+    assert done.returncode == 2 and f"{later}/checkpoint_best.pt: no such file. Leave the run" in done.stderr
 
 
 def test_runs_side_by_side(tmp_path: Path, run: CommandMain) -> None:

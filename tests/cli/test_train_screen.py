@@ -24,7 +24,7 @@ from support import build, run_command, start_command, train_args, write_corpus,
 from fairseq_adv.cli.train import _save_tokenizer
 from fairseq_adv.cli.train_run import ShownRun
 from fairseq_adv.cli.train_screen import TrainScreen
-from fairseq_adv.cli.train_text import count_all_updates, shown_time
+from fairseq_adv.cli.train_text import count_all_updates, score_of, shown_time
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.fairseq_patches.progress import Line
@@ -86,6 +86,7 @@ def test_no_number_is_no_best_score(data: Path, tmp_path: Path, capsys: pytest.C
     options = ["--maximize-best-checkpoint-metric", "--best-checkpoint-metric", "accuracy"]
     screen = TrainScreen("train.log", "roberta_base", lambda: None)
     screen._trainer = build(train_args(data, tmp_path, "standard", *options)).trainer
+    assert score_of({"nll_loss": 1.0}, "nll_loss") == score_of({"loss": 1.0}, "loss") == math.log(2)
     with metrics.aggregate("train"):
         metrics.log_scalar("loss", 1.0, 1)
     for update, score in enumerate([math.nan, 0.25, math.nan, 0.5], 1):

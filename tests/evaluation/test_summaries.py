@@ -60,8 +60,9 @@ def test_the_score_is_that_of_the_best_checkpoint(
 
 
 def test_seconds_are_those_of_whole_epochs(tmp_path: Path) -> None:
-    lines = [line(10, "train_epoch", ups=0.5), line(20, "train_epoch", ups=0.25), line(30, "train_epoch")]
-    assert summarise(write_run(tmp_path / "a", *lines)).seconds_per_update == 3
+    """The last one, of which --max-update left two updates, counts as two."""
+    lines = [line(10, "train_epoch", ups=0.5), line(20, "train_epoch"), line(22, "train_epoch", ups=0.25)]
+    assert summarise(write_run(tmp_path / "a", *lines)).seconds_per_update == pytest.approx(28 / 12)
 
 
 def test_a_folder_of_runs(tmp_path: Path) -> None:

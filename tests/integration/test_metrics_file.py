@@ -99,6 +99,17 @@ def test_a_run_that_resumes_continues_its_file(data: Path, tmp_path: Path, worke
     assert run.updates == 1 and run.option("common", "seed") == 8
 
 
+def test_a_run_that_starts_from_another_s_checkpoint_keeps_no_lines_of_a_third(
+    data: Path, tmp_path: Path
+) -> None:
+    for name, more in (("a", []), ("b", ["--seed", "8"])):
+        fairseq_train(*train_args(data, tmp_path / name, "standard", "--max-epoch", "1", *more))
+    (tmp_path / "b" / "checkpoint_last.pt").unlink()
+    named = ["--restore-file", str(tmp_path / "a" / "checkpoint_last.pt")]
+    fairseq_train(*train_args(data, tmp_path / "b", "standard", "--max-epoch", "2", *named))
+    assert {row["epoch"] for row in rows(tmp_path / "b")} == {2}
+
+
 def test_a_file_that_can_not_be_written_does_not_end_the_run(data: Path, tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     done = fairseq_train(*train_args(data, tmp_path, "standard", "--max-update", "2"))

@@ -69,15 +69,16 @@ def qnli_rows(scores: Scores, gold: Path | None = None) -> Decisions:
 
 
 def _labels(path: Path, rows: int) -> Sequence[str]:
-    """The right answers in GLUE's file."""
+    """The right answers in GLUE's file, by its column of numbers."""
     layout = task_layout("QNLI")
-    labels: Sequence[str] = read_split(path, layout, layout.splits[1]).labels
-    if len(labels) != rows:
+    read = read_split(path, layout, replace(layout.splits[1], inputs=(0,)))
+    labels = dict(zip(map(str.strip, read.inputs[0]), read.labels))
+    if {*labels} != {*map(str, range(rows))}:
         raise DataError(
-            f"{path}: has {len(labels)} rows, but {rows} were predicted. Is it the file that the questions "
-            "were made from?"
+            f"{path}: has {len(labels)} rows, but {rows} were predicted, or they have other numbers. Is it "
+            "the file that the questions were made from?"
         )
-    return labels
+    return [labels[str(number)] for number in range(rows)]
 
 
 def _above_midpoint(scores: Scores, alone: BoolArray) -> BoolArray:

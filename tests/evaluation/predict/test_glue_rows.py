@@ -27,6 +27,17 @@ def test_right_choices_are_no_right_answers_of_rows() -> None:
     assert qnli_rows(join([scores])).measured("QNLI") == {}
 
 
+def test_right_answers_are_those_of_the_rows_numbers(tmp_path: Path) -> None:
+    """Not those of the file's order."""
+    head, lines = "index\tquestion\tsentence\tlabel", [f"1\ta\tb\t{YES}", f"2\ta\tb\t{YES}", f"0\ta\tb\t{NO}"]
+    (tmp_path / "dev.tsv").write_text("\n".join([head, *lines]) + "\n")
+    scores = join([choices([["0", "1"], ["2", "dev-0"]], [[1, 2], [2, 1]])])
+    assert list(qnli_rows(scores, tmp_path / "dev.tsv").gold) == [NO, YES, YES]
+    (tmp_path / "dev.tsv").write_text("\n".join([head, *lines[1:], f"3\ta\tb\t{YES}"]) + "\n")
+    with pytest.raises(DataError, match="3 were predicted, or they have other numbers"):
+        qnli_rows(scores, tmp_path / "dev.tsv")
+
+
 def test_a_partner_of_another_split_takes_part_and_is_left_out() -> None:
     found = qnli_rows(join([choices([["dev-7", "0"], ["1", "train-0"]], [[2, 1], [2, 1]])]))
     assert found.answers == [NO, YES]
