@@ -193,6 +193,13 @@ def _fill_schedule(
     options.fill({"--lr-scheduler": "polynomial_decay", "--warmup-updates": warm_up})
 
 
+def with_repeats(groups: int, repeats: int, options: Mapping[str, str]) -> int:
+    """The updates of so many groups of mini-batches, each repeated from ``--adv-start-update`` on."""
+    start = options.get("--adv-start-update") or "0"
+    plain = min(groups, int(start)) if start.isdecimal() else 0
+    return plain + (groups - plain) * repeats
+
+
 def _updates_per_batch(options: TrainOptions, method: type[Method] | None) -> int:
     return 1 if method is None else method.updates_per_batch({**options.filled, **options.given})
 
@@ -225,7 +232,7 @@ def _updates(
             "--skip-remainder-batch: no epoch has enough rows for one update. Leave the option out, or pass "
             "a smaller --batch-size or --update-freq"
         )
-    total *= _updates_per_batch(options, method)
+    total = with_repeats(total, _updates_per_batch(options, method), {**options.filled, **options.given})
     return min(total, most) if most else total
 
 

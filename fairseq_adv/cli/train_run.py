@@ -125,8 +125,9 @@ def logged_to(path: str) -> Iterator[None]:
 
 
 def _is_not_there(record: logging.LogRecord) -> bool:
-    """fairseq_cli/train.py, line 64: with ``--log-file`` that logger has a handler of its own."""
-    return record.name != _TRAIN or not any(
+    """fairseq_cli/train.py, line 64: with ``--log-file`` that logger has a handler of its own, which gets its
+    children's lines too."""
+    return not f"{record.name}.".startswith(f"{_TRAIN}.") or not any(
         isinstance(one, logging.FileHandler) for one in logging.getLogger(_TRAIN).handlers
     )
 

@@ -41,7 +41,7 @@ _TOLD = (
     "fairseq_adv.fairseq_patches.signals",
     "fairseq_adv.training.first_head",
     "fairseq_adv.training.restart",
-    "fairseq_adv.accordance.flood_level",
+    "fairseq_cli.train.flooding",  # of accordance/flood_level.py
     "fairseq_adv.data.tags.columns",
 )
 _DONE = re.compile(r"done training in [\d.]+ seconds(\. )?")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairseq_adv.data.run_metrics import unit
 
-from .train_command import count_updates
+from .train_command import count_updates, with_repeats
 from .user_dir import find_user_dir
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ def count_all_updates(trainer: Trainer, epoch_itr: Any) -> int | None:
     options = {f"--{name.replace('_', '-')}": value for name, value in _criterion_of(trainer).items()}
     repeats = criterion.updates_per_batch(options) if hasattr(criterion, "updates_per_batch") else 1
     skips, update_freq = limits.skip_remainder_batch, list(limits.update_freq)
-    total = count_updates([batches], epochs, 1, 1, update_freq, skips_rest=skips) * repeats
+    groups = count_updates([batches], epochs, 1, 1, update_freq, skips_rest=skips)
+    total = with_repeats(groups, repeats, options)
     return min(total, most) if most else total
 
 

@@ -83,7 +83,7 @@ class CreATCriterion(AdversarialMethod):
         cfg = self.cfg
         if cfg.creat_init_std <= cfg.adv_steps * cfg.adv_lr:
             return super().norm_option
-        return "adv_max_norm" if cfg.adv_max_norm else "creat_init_std"  # the start is what counts
+        return "adv_max_norm" if cfg.adv_max_norm > 0 else "creat_init_std"  # the start is what counts
 
     def check_before_training(self, model: nn.Module) -> None:
         super().check_before_training(model)

@@ -30,7 +30,9 @@ def reason_not_finite(
     """
     cfg, hosted = trainer.cfg, on_host(logs)
     bad = [name for name in (*named, "loss") if any(not math.isfinite(log.get(name, 0)) for log in hosted)]
-    clean = next((name for name in CLEAN if any(name in log for log in hosted)), "loss")
+    # Before --adv-start-update the numbers of a perturbation are 0, as is that of the examples that had one.
+    is_perturbed = any(log.get("nexamples", 1) for log in hosted)
+    clean = next((name for name in CLEAN if is_perturbed and any(name in log for log in hosted)), "loss")
     is_perturbation = bool(bad) and clean not in bad
     if is_perturbation:
         what = f"{bad[0] if bad[0] != 'loss' else 'the loss'} is not finite, but {clean} is"
@@ -46,7 +48,7 @@ def reason_not_finite(
     advice, is_first = [], trainer.get_num_updates() == 0
     if any(log.get("target_squares", 0) > torch.finfo(torch.float32).max for log in hosted):
         advice.append("smaller targets: the square of one is outside float32")
-    elif is_perturbation or (is_first and smaller):
+    elif is_perturbation or (is_first and is_perturbed and smaller):
         advice.append(f"a smaller perturbation (now {', '.join(smaller)})")
     elif is_first:
         start = cfg.checkpoint.finetune_from_model or "random ones"

@@ -128,7 +128,9 @@ class FreeATCriterion(AdversarialMethod):
             return self._descend(batch, self.perturbation(batch), is_last=False)
         index = group.next_batch
         group.next_batch = (index + 1) % group.size  # fairseq repeats them to look for a NaN
-        if index == 0 and group.replays and not self._counts_passes:
+        if group.first is None and not batch.ignore_grad:
+            group.first = index
+        if index == group.first and group.replays and not self._counts_passes:
             # fairseq seeds by the update number, which doesn't change here. The id is negative, unlike any
             # row's, because the noise of the rows has its own seeds.
             utils.set_torch_seed(geometry.row_seeds(self.cfg.seed, group.update, [-group.replays])[0])
@@ -154,6 +156,7 @@ class _Group:
     Attributes:
         update: number of updates before the group.
         replays: number of finished replays.
+        first: the first mini-batch that is no dummy, whose draws are undone.
         deltas: the perturbations of the mini-batches seen so far, kept from one replay to the next.
     """
 
@@ -161,6 +164,7 @@ class _Group:
     size: int
     replays: int = 0
     next_batch: int = 0
+    first: Optional[int] = None
     deltas: dict[int, Perturbation] = field(default_factory=dict)
 
 

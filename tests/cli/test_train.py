@@ -147,6 +147,7 @@ METRIC, HIGHEST = "--best-checkpoint-metric", "--maximize-best-checkpoint-metric
         ("--criterion pgd --encoder-embed-dim 768", {"--lr": "5e-05"}),
         # As many updates as the epochs of another method have, and a log at the end of a mini-batch.
         ("--criterion freeat", {"--max-update": "6", "--total-num-update": "6", "--log-interval": "21"}),
+        ("--criterion freeat --max-epoch 3 --adv-start-update 2", {"--total-num-update": "14"}),
     ],
 )  # fmt: skip
 def test_what_is_filled_in_beside_the_users_options(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import math
 import os
 import pickle
@@ -21,8 +22,9 @@ import torch
 from fairseq.logging import metrics
 from support import build, run_command, start_command, train_args, write_corpus, write_task
 
+from fairseq_adv.accordance import flood_level
 from fairseq_adv.cli.train import _save_tokenizer
-from fairseq_adv.cli.train_run import ShownRun
+from fairseq_adv.cli.train_run import ShownRun, _is_not_there
 from fairseq_adv.cli.train_screen import TrainScreen
 from fairseq_adv.cli.train_text import count_all_updates, score_of, shown_time
 from fairseq_adv.data.run_metrics import read_metrics
@@ -93,6 +95,22 @@ def test_no_number_is_no_best_score(data: Path, tmp_path: Path, capsys: pytest.C
         screen.log(Line(update, 1, "valid", 1.0, {"accuracy": score}, {"accuracy": score}))
     told = capsys.readouterr().out.splitlines()
     assert ["(best so far)" in line for line in told] == [False, True, False, True]
+
+
+def test_what_flooding_tells_is_shown_and_logged_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In fairseq's log it has a logger below that of fairseq_cli.train, which has a file of its own."""
+    record = flood_level.logger.makeRecord(
+        flood_level.logger.name, logging.INFO, "", 1, "it starts", (), None
+    )
+    TrainScreen("train.log", "roberta_base", lambda: None).emit(record)
+    assert capsys.readouterr().out == "it starts\n"
+    own, handler = logging.getLogger("fairseq_cli.train"), logging.FileHandler(tmp_path / "train.log")
+    assert _is_not_there(record)
+    own.addHandler(handler)
+    assert not _is_not_there(record)
+    own.removeHandler(handler)
 
 
 def test_on_a_terminal(data: Path, tmp_path: Path) -> None:

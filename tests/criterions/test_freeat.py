@@ -141,6 +141,19 @@ def test_each_replay_and_each_group_has_dropout_masks_of_its_own(data: Path, sch
     assert not any(torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
 
 
+def test_a_dummy_at_a_group_s_beginning_does_not_repeat_masks(data: Path) -> None:
+    """What it draws is undone."""
+    run = freeat(data, *GROUPS, *DROPOUT)
+    seen: list[torch.Tensor] = []
+    head = run.model.classification_heads["sentence_classification_head"]
+    head.dropout.register_forward_hook(lambda m, i, out: seen.append(out.detach() == 0))
+    run.trainer._dummy_batch = batch(run, [0])
+    run.trainer.train_step([batch(run, ROWS), {}])
+    assert len(seen) == 12
+    masks = [mask for mask in seen if mask.size(0) == len(ROWS)][::2]  # twice a pass
+    assert len(masks) == 3 and not any(torch.equal(a, b) for i, a in enumerate(masks) for b in masks[:i])
+
+
 def test_delta_is_kept_within_a_group_and_new_in_the_next(data: Path) -> None:
     run = freeat(data)
     samples = [batch(run, [0, 1]), batch(run, [2, 3, 4])]

@@ -55,6 +55,7 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
     ("method", "extra", "told"),
     [
         ("freelb", [*ADVERSARIAL, *HIGH, "--update-freq", "2", "--amp"], LOSS),
+        ("freelb", [*ADVERSARIAL, *HIGH, "--adv-start-update", "9"], LOSS),
         ("standard", [*HIGH, "--clip-norm", "1"], r"update 2: the loss .* lower --lr than 1e\+20\. Earlier"),
         ("freelb", ["--adv-lr", "1e38"], r"update 1: adv_loss_last is not finite, but adv_loss_first is\. "
          r"Try a smaller perturbation \(now --adv-lr 1e\+38\)\. "),
