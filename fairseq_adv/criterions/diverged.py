@@ -69,13 +69,16 @@ def losses_of(meters: MetersDict) -> dict[str, float]:
     }
 
 
-def above_the_start(meters: MetersDict, constant: float | None, first: Mapping[str, Any], cfg: Any) -> str:
+def above_the_start(
+    meters: MetersDict, constant: float | None, first: Mapping[str, Any], cfg: Any, flood_level: float = 0.0
+) -> str:
     """Says that the training loss of an epoch is above that of a model which ignores the input; else "".
 
     Args:
         meters: those of the epoch, as logged: losses in bits.
         constant: the loss of the best constant prediction in nats; ``None``: not known for this task.
         first: the losses of the first update, in nats, the limit if ``constant`` is not known.
+        flood_level: b in nats; 0: none.
     """
     losses = losses_of(meters)
     name = next((name for name in CLEAN if name in losses), None)
@@ -90,6 +93,8 @@ def above_the_start(meters: MetersDict, constant: float | None, first: Mapping[s
     limit_name = "its first value" if constant is None else "that of the best constant prediction"
     unit = "" if getattr(cfg.task, "regression_target", False) else " nats"
     text = f"The training loss ended above {limit_name}: {name} is {loss:.4g}{unit}, not below {limit:.4g}"
+    if flood_level >= limit:
+        return f"{text}. --flood-level {flood_level:.4g} keeps it there: pass a smaller one."
     if loss < start:
         return f"{text}, but fell from {start:.4g}. Train longer, or try another --lr than {_rates(cfg)}."
     return f"{text}. Try {_lower_rate(cfg)}."

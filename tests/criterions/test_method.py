@@ -52,3 +52,5 @@ def test_a_first_loss_that_is_no_number_counts_as_none() -> None:
     cfg = SimpleNamespace(task=None, optimization=SimpleNamespace(lr=[1.0], clip_norm=1.0))
     assert above_the_start(found, None, {"loss": "0.1"}, cfg) == ""
     assert "not below 0.1. Try a lower --lr than 1." in above_the_start(found, None, {"loss": 0.1}, cfg)
+    flooded = above_the_start(found, 0.6931, {"loss": 0.1}, cfg, 1.0)  # b in bits, which is in nats
+    assert flooded.endswith("not below 0.6931. --flood-level 1 keeps it there: pass a smaller one.")
