@@ -310,7 +310,7 @@ def command(args: argparse.Namespace) -> list[str]:
     """
     from omegaconf import OmegaConf
 
-    recipe, gpus, plugin = args.recipe, args.gpus, find_user_dir()
+    recipe, gpus, plugin, started = args.recipe, args.gpus, find_user_dir(), started_workers(os.environ)
     if not recipe.is_file():
         raise DataError(f"{recipe}: no such recipe. Choose one of\n{shipped()}")
     first, swept = first_job(args.overrides)
@@ -330,14 +330,14 @@ def command(args: argparse.Namespace) -> list[str]:
              said("checkpoint.save_dir", save)]  # fmt: skip
     words += [said("task.tokenizer_dir", encoder)] if "tokenizer_dir" in set(base.task) else []
     if gpus is None and WORKERS not in keys:
-        gpus = started_workers(os.environ) or 1
+        gpus = started or 1
     if gpus is not None:  # a batch size set by the user is kept, on each GPU
         own = {"dataset.batch_size", "optimization.update_freq"}.intersection(keys)
         words += [f"{WORKERS}={gpus}"] if own else shared(base, gpus)
     words += sizes(base, encoder)
     # Not strict, since some of fairseq's keys are in no yaml; check_key has checked them.
     config = composed(recipe, [*words, *first], strict=False)
-    workers, started = config.distributed_training.distributed_world_size, started_workers(os.environ)
+    workers = config.distributed_training.distributed_world_size
     if started and workers != started:
         raise DataError(f"{workers} workers, but {started} were started. Leave --gpus and {WORKERS} out")
     for key in keys:

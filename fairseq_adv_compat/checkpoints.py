@@ -71,9 +71,9 @@ def load(f: IO[bytes] | Path, map_location: Any = None, **_: Any) -> Any:
     """``torch.load`` for a checkpoint, with ``cfg`` and ``args`` as plain Python.
 
     Args:
-        _: ``weights_only``, which people add to fairseq's call; this is safe whatever they pass.
         f: an open file; or a path, of which only the weights that are used are read, and not checked for
             damage (all are, if it was written before torch 1.6).
+        _: ``weights_only``, which people add to fairseq's call; this is safe whatever they pass.
 
     Raises:
         Refused: it names anything that a fairseq checkpoint does not contain, or its configuration may run

@@ -62,9 +62,9 @@ fi
 if half_made || [ ! -x "$venv/bin/python" ] ||
     [ "$("$venv/bin/python" -c 'import platform; print(platform.python_version())')" != "$version" ]; then
     # --clear, which also repairs an environment, would empty any other folder, such as conda's or another project's.
-    [ ! -e "$venv" ] || [ -z "$(ls -A "$venv")" ] || [ -f "$stamp" ] || half_made ||
-        { [ -z "${VENV:-}" ] && [ -f "$venv/pyvenv.cfg" ]; } ||
-        die "$venv is not empty, and no environment that this script made, nor one with Python $version. Nothing was changed. Delete it if it is this project's, or pass another VENV or PYTHON"
+    # A stamp tells of an installation there, not of who made the rest.
+    [ ! -e "$venv" ] || [ -z "$(ls -A "$venv")" ] || half_made || { [ -z "${VENV:-}" ] && [ -f "$venv/pyvenv.cfg" ]; } ||
+        die "$venv is not empty, and not an environment with Python $version. Nothing was changed. Delete it if it is this project's, or pass another VENV or PYTHON"
     say "creating $venv (Python $version)"
     "$python" -m venv --clear "$venv" ||
         die "'$python -m venv' failed (Debian, Ubuntu: apt install python${version%.*}-venv)"

@@ -406,7 +406,7 @@ def test_what_a_killed_run_left_of_a_checkpoint_is_overwritten(
     """Each is as large as the checkpoint. Where nothing can be locked, it may be that of another run."""
     if not has_locks:
         monkeypatch.setattr(fcntl, "lockf", Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
-    monkeypatch.setattr(save_dir_lock, "_without_lock", [])
+    monkeypatch.setattr(save_dir_lock, "_unlocked", [])
     save_dir_lock._lock(tmp_path, "run")
     names = ["checkpoint1.pt", "checkpoint_last.pt"]
     for name in names:

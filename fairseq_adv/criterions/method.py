@@ -277,10 +277,8 @@ class Method(FairseqCriterion):
 
     def remark(self, trainer: Trainer, meters: MetersDict) -> str:
         """See :func:`fairseq_adv.criterions.diverged.above_the_start`; ``meters`` are the last epoch's."""
-        constant, level = (
-            self.objective.constant_loss(meters),
-            0.0 if self.flood is None else self.flood.level.value,
-        )
+        constant = self.objective.constant_loss(meters)
+        level = 0.0 if self.flood is None else self.flood.level.value
         return diverged.above_the_start(meters, constant, self.first_losses, trainer.cfg, level)
 
     def begin_run(self, cfg: Any, model: nn.Module) -> None:

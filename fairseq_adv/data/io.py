@@ -46,7 +46,7 @@ def atomic_open(path: Path, alone: bool = False) -> Iterator[BinaryIO]:
     Args:
         alone: no other process writes this file, so that what a killed one left is overwritten by the next.
     """
-    beside = path.with_name(f"{path.name}.tmp" if alone else f"{path.name}.{os.getpid()}.tmp")
+    beside = path_beside(path, alone)
     with full_disk_named(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -60,6 +60,11 @@ def atomic_open(path: Path, alone: bool = False) -> Iterator[BinaryIO]:
             with suppress(OSError):
                 beside.unlink()
             raise
+
+
+def path_beside(path: Path, alone: bool) -> Path:
+    """Where a file is written before it is renamed to ``path``; see :func:`atomic_open`."""
+    return path.with_name(f"{path.name}.tmp" if alone else f"{path.name}.{os.getpid()}.tmp")
 
 
 def atomic_write(path: Path, content: Union[str, bytes]) -> None:

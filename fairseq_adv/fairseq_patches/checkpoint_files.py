@@ -14,9 +14,9 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from fairseq_adv.data.errors import full_disk_named
-from fairseq_adv.data.io import atomic_open, flush
+from fairseq_adv.data.io import atomic_open, flush, path_beside
 from fairseq_adv.fairseq_patches.replace import Original
-from fairseq_adv.fairseq_patches.save_dir_lock import is_locked
+from fairseq_adv.fairseq_patches.save_dir_lock import has_locks
 
 
 def save_whole(original: Original, obj: Any, filename: str, async_write: bool = False) -> Any:
@@ -28,7 +28,7 @@ def save_whole(original: Original, obj: Any, filename: str, async_write: bool = 
     """
     if async_write or not PathManager.supports_rename(filename):
         return original(obj, filename, async_write)
-    with atomic_open(Path(filename), alone=is_locked()) as file:
+    with atomic_open(Path(filename), alone=has_locks()) as file:
         torch.save(obj, file)
     return None
 
@@ -43,7 +43,7 @@ def copy_whole(original: Original, src_path: str, dst_path: str, overwrite: bool
     if not overwrite or not PathManager.supports_rename(dst_path):
         return original(src_path, dst_path, overwrite)
     target = os.path.realpath(dst_path)  # a symbolic link stays one
-    beside = f"{target}.tmp" if is_locked() else f"{target}.{os.getpid()}.tmp"
+    beside = str(path_beside(Path(target), has_locks()))
     try:
         with full_disk_named(Path(dst_path)):
             done = original(src_path, beside, overwrite=True)

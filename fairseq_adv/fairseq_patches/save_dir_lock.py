@@ -35,7 +35,7 @@ PATIENCE_WITH_ITSELF = 480.0  # the other workers wait for rank 0, and NCCL lets
 PATIENCE_WITH_FILES = 30.0
 
 _held: list[IO[str]] = []  # files that stay open while they are locked
-_without_lock: list[str] = []  # those on file systems that can't lock
+_unlocked: list[str] = []  # those on file systems that have no locks
 _who: dict[str, Any] = {}  # the contents of the file
 
 
@@ -83,9 +83,9 @@ def _lock(folder: Path, name: str) -> None:
     _write(_who)
 
 
-def is_locked() -> bool:
-    """Whether no other run can write into the save folder of this process, as far as it knows."""
-    return not _without_lock
+def has_locks() -> bool:
+    """Whether a second run would be refused the save folder of this process, as far as it knows."""
+    return not _unlocked
 
 
 def note_the_stop(cause: str, updates: int) -> None:
@@ -112,7 +112,7 @@ def _is_locked(file: IO[str]) -> bool:
             return False
         if error.errno not in CANNOT_LOCK:
             raise
-        _without_lock.append(file.name)
+        _unlocked.append(file.name)
         logger.warning("%s: this file system has no locks, so a second run would not be refused", file.name)
     return True
 

@@ -7,6 +7,7 @@ import math
 from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -146,16 +147,9 @@ class MultipleChoiceTask(TokenizerTask):
             questions += read
             sources += [source] * len(read)
         weights = _weights(self.cfg.sampling_weights, len(self.folders)) if training else None
-        try:
-            dataset = self.dataset_of(questions, np.array(sources, dtype=np.int64), weights)
-        except TooLong as error:
-            fitting = [k for k in range(len(questions)) if k not in error.positions]
-            # As fairseq does, which passes the epoch to train: of GLUE's QNLI a few pairs don't fit.
-            if not training or "epoch" not in kwargs or not fitting:
-                raise
-            logger.warning("%s Such questions of %s are left out: %d.", error, split, len(error.positions))
-            kept = np.array([sources[k] for k in fitting], dtype=np.int64)
-            dataset = self.dataset_of([questions[k] for k in fitting], kept, weights)
+        # As fairseq, which passes the epoch to train, leaves out texts: of GLUE's QNLI a few pairs don't fit.
+        leaves_out = split if training and "epoch" in kwargs else ""
+        dataset = self.dataset_of(questions, np.array(sources, dtype=np.int64), weights, leaves_out)
         if training and not len(dataset.ordered_indices()):
             raise DataError(
                 f"--sampling-weights {self.cfg.sampling_weights}: no questions are left in an epoch. Pass "
@@ -165,7 +159,11 @@ class MultipleChoiceTask(TokenizerTask):
         self.datasets[split] = dataset
 
     def dataset_of(
-        self, questions: Sequence[Question], sources: IntArray, weights: Optional[Sequence[float]] = None
+        self,
+        questions: Sequence[Question],
+        sources: IntArray,
+        weights: Optional[Sequence[float]] = None,
+        leaves_out: str = "",
     ) -> RankingDataset:
         """A data set of questions, for training or evaluation.
 
@@ -173,6 +171,7 @@ class MultipleChoiceTask(TokenizerTask):
             questions: at least one.
             sources: (questions,) int64, the data set of each, ascending.
             weights: how often a question of each data set occurs per epoch; ``None``: not for training.
+            leaves_out: the split of which questions that don't fit are left out, with a warning.
 
         Raises:
             DataError: a question with its answer is too long; names file and line.
@@ -181,19 +180,27 @@ class MultipleChoiceTask(TokenizerTask):
         rows = np.array(
             [[table.number(text) for text in self.texts(q, c)] for q in questions for c in q.choices]
         )
-        return RankingDataset(
-            questions,
-            table.encode(self.tokenizer),
-            rows,
-            sources,
-            (self.dictionary.bos(), self.dictionary.pad(), self.dictionary.eos()),
-            self.cfg.max_positions,
-            self.longest,
+        make = partial(
+            RankingDataset,
+            segments=table.encode(self.tokenizer),
+            special=(self.dictionary.bos(), self.dictionary.pad(), self.dictionary.eos()),
+            max_positions=self.cfg.max_positions,
+            longest=self.longest,
             weights=weights,
             seed=self.cfg.seed,
             shuffle=not self.cfg.no_shuffle,
             group_by_length=not self.cfg.no_group_by_length,
         )
+        try:
+            return make(questions, rows=rows, sources=sources)
+        except TooLong as error:
+            fits = np.array([k not in error.positions for k in range(len(questions))])
+            if not leaves_out or not fits.any():
+                raise
+            logger.warning("%s Such questions of %s are left out: %d.", error, leaves_out, (~fits).sum())
+            of_rows = np.repeat(fits, [len(question.choices) for question in questions])
+            kept = [question for question, has_room in zip(questions, fits) if has_room]
+            return make(kept, rows=rows[of_rows], sources=sources[fits])
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> nn.Module:
         """The model with a head of one output, which scores a candidate.

@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence
 from fairseq.tasks import register_task
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_into_windows, lost_answers
+from fairseq_adv.data.spans.spans_dataset import SPECIALS, SpansDataset, cut_into_windows
 from fairseq_adv.data.spans.squad import Squad, find_squad, read_squad, squad_files
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.train_options import TrainOptions
@@ -88,7 +88,7 @@ class SpanQATask(TokenTask):
             split, len(squad.questions), len(squad.contexts), len(dataset), path,
         )  # fmt: skip
         if split == self.cfg.train_subset:
-            cut, long = lost_answers(squad, dataset.windows, self.cfg.max_answer_tokens)
+            cut, long = dataset.lost_answers(self.cfg.max_answer_tokens)
             if cut:
                 logger.warning(
                     "%s: no window has the whole answer of %d questions; they are trained on as if they had "

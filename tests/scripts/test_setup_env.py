@@ -53,6 +53,7 @@ def test_no_other_folder_is_emptied(project: Path) -> None:
     mine = project / ".venv" / "conda-meta" / "history"
     mine.parent.mkdir(parents=True)
     mine.touch()
+    (project / ".venv" / "fairseq_adv.stamp").write_text("of an installation there\n")
     python = project / ".venv" / "bin" / "python"
     for there in ("", "conda", "venv"):
         if there == "venv":

@@ -88,15 +88,6 @@ def targets_of(squad: Squad, windows: Windows) -> IntArray:
     return targets
 
 
-def lost_answers(squad: Squad, windows: Windows, longest: int) -> tuple[int, int]:
-    """How many questions have a first right answer that no window has whole, and how many one of more than
-    ``longest`` tokens.
-    """
-    first, last = _answers(squad.questions, windows.contexts)
-    whole = np.bincount(windows.question, targets_of(squad, windows)[:, 0] > 0) > 0
-    return int(((first >= 0) & ~whole).sum()), int((last - first >= longest).sum())
-
-
 def _answers(questions: Sequence[SpanQuestion], contexts: AlignedTexts) -> tuple[IntArray, IntArray]:
     """The first and the last token of each question's first answer; -1 and -2 if there is none."""
     first, last = np.full(len(questions), -1), np.full(len(questions), -2)
@@ -163,6 +154,14 @@ class SpansDataset(RowsDataset):
             "split": self.split,
             "nlabelled": int((target[:, 0] >= 0).sum()),
         }
+
+    def lost_answers(self, longest: int) -> tuple[int, int]:
+        """How many questions have a first right answer that no window has whole, and how many one of more
+        than ``longest`` tokens.
+        """
+        first, last = _answers(self.squad.questions, self.windows.contexts)
+        whole = np.bincount(self.windows.question, self._targets[:, 0] > 0) > 0
+        return int(((first >= 0) & ~whole).sum()), int((last - first >= longest).sum())
 
     def question_of(self, index: int) -> SpanQuestion:
         """The question of a window."""

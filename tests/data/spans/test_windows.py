@@ -10,12 +10,7 @@ from support import slow, write_encoder
 from token_data import span_question, write_squad
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.spans.spans_dataset import (
-    SpansDataset,
-    cut_into_windows,
-    lost_answers,
-    targets_of,
-)
+from fairseq_adv.data.spans.spans_dataset import SpansDataset, cut_into_windows, targets_of
 from fairseq_adv.data.spans.squad import Squad, read_squad
 from fairseq_adv.data.tokenizers.gpt2_bpe import Gpt2Tokenizer
 from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
@@ -83,10 +78,12 @@ def test_a_context_that_fits_needs_no_room_for_an_overlap(tmp_path: Path) -> Non
 def test_answers_that_no_window_has_whole_and_long_ones_are_counted(tmp_path: Path) -> None:
     """Of the windows 0-5 and 4-9, neither has all of 3-6 or 2-9; a row of 16 has the whole context."""
     squad, tokenizer = squad_of(tmp_path, "w4 w5", "w3 w4 w5 w6", "w2 w3 w4 w5 w6 w7 w8 w9", None)
-    windows = cut_into_windows(squad, tokenizer, 12, 2)
-    assert lost_answers(squad, windows, 4) == (2, 1) and lost_answers(squad, windows, 3) == (2, 2)
-    windows = cut_into_windows(squad, tokenizer, 16, 2)
-    assert lost_answers(squad, windows, 8) == (0, 0)
+    cut, whole = (
+        SpansDataset(squad, cut_into_windows(squad, tokenizer, longest, 2), "train", 0, 2, 1, seed=None)
+        for longest in (12, 16)
+    )
+    assert cut.lost_answers(4) == (2, 1) and cut.lost_answers(3) == (2, 2)
+    assert whole.lost_answers(8) == (0, 0)
 
 
 @pytest.mark.fast
