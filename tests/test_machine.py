@@ -46,12 +46,6 @@ def test_a_system_without_that_file_or_with_an_odd_one(
         assert machine.bf16_products() == ""
 
 
-def test_it_needs_no_torch() -> None:
-    code = "import sys; from fairseq_adv_compat import machine; machine.bf16_products()"
-    done = run_command(sys.executable, "-c", f"{code}; print('torch' in sys.modules)")
-    assert done.stdout.strip() == "False", done.stderr
-
-
 KERNEL = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 SIZE = 64 * 2**20
 PAGE_FAULTS = f"""

@@ -98,21 +98,19 @@ def test_a_step_that_overflows_is_skipped_and_not_counted(name: str) -> None:
     torch.testing.assert_close(weight.detach(), first_step(gradient), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("name", ["bf16", "memory-efficient-bf16"])
-def test_bf16_of_the_command_line_asks_for_no_tpu(data: Path, name: str) -> None:
-    run = build(train_args(data, None, "standard", f"--{name}"))
-    assert run.cfg.common.bf16 and not run.cfg.common.tpu
-    assert next(run.model.parameters()).dtype == torch.bfloat16
-    assert run.trainer.train_step([batch(run, [0, 1])]) is not None
-
-
 def test_a_tpu_is_asked_for_by_name(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Given as a list or on the process's own command line, with all options known or not."""
 
     def parse(*words: Any, **more: Any) -> Any:
         return options.parse_args_and_arch(options.get_training_parser(), *words, **more)
 
-    for words, tpu in ((["--bf16", "--tpu"], True), (["--tpu"], True), (["--bf16"], False), ([], False)):
+    for words, tpu in (
+        (["--bf16", "--tpu"], True),
+        (["--tpu"], True),
+        (["--bf16"], False),
+        (["--memory-efficient-bf16"], False),
+        ([], False),
+    ):
         args = train_args(data, None, "standard", *words)
         assert parse(args).tpu is tpu
         assert parse([*args, "--unknown"], parse_known=True)[0].tpu is tpu

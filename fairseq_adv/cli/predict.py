@@ -51,10 +51,11 @@ from typing import TYPE_CHECKING, TextIO
 from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationSet
 from fairseq_adv.data.errors import DataError, no_file
+from fairseq_adv.data.printable import plain_name
 from fairseq_adv.data.tables.table_files import ENDINGS
 from fairseq_adv.evaluation.predict.benchmarks import BENCHMARKS
 
-from .script import RESUMABLE, VerbParser, check_name, data_output, plain_name, shown_number
+from .script import RESUMABLE, VerbParser, check_name, data_output, shown_number
 from .shared_options import (
     add_columns,
     add_running,

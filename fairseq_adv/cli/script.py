@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.printable import brief, make_output_printable
+from fairseq_adv.data.printable import brief, make_output_printable, plain_name
 from fairseq_adv_compat.option_numbers import Numbers
 
 RESUMABLE = "stopped; run the same command again to resume"
@@ -120,11 +120,6 @@ def check_name(name: str, names: Sequence[str], problem: str, loosely: bool = Tr
 def shown_number(value: float) -> str:
     """A count as it is, any other number with two digits after the point."""
     return str(value) if isinstance(value, int) else f"{value:.2f}"
-
-
-def plain_name(name: str) -> str:
-    """A name without what may be written otherwise."""
-    return name.replace("-", "").replace("_", "").lower()
 
 
 def exit_status(work: Callable[[], int | None], stopped: str = "stopped") -> int:

@@ -23,6 +23,11 @@ _BAR = re.compile(r"(\r?)(.*?)(\r?)", re.DOTALL)
 _MOVES = re.compile(r"(\x1b\[A)+")
 
 
+def plain_name(name: str) -> str:
+    """A name that a user types, without what may be written otherwise: case, hyphens and underscores."""
+    return name.replace("-", "").replace("_", "").lower()
+
+
 _LONGEST, _HEAD, _TAIL = 900, 600, 250  # characters
 _RUN = re.compile(r"[^\s/]{200,}")  # not a path
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.text.word_text import is_mark
 from fairseq_adv.retrieval.tantivy_index import Hit, Query, TantivyIndex, terms
 
 LONGEST_QUESTION = 1000
@@ -26,9 +27,7 @@ LONGEST_QUESTION = 1000
 MAX_HITS = 500
 """The largest number of sentences considered for one choice, as in ARC-Solvers."""
 _MARKUP = re.compile(r"https?:|www\.|[<>{}|\\@^_]|={2,}|\.{4,}|\[edit\]|&[a-z]+;", re.IGNORECASE)
-_SPACES = re.compile(r"\s+")
-_NOT_WORD = re.compile(r"[\W_]+")
-_ENDS = (".", "!", "?", "…")
+_ENDS = (".", "!", "?", "…", "।")
 _CLOSING = "\"'”’)]"
 
 
@@ -64,7 +63,7 @@ def retrieve(engine: TantivyIndex, question: str, choice: str, options: Options)
     for step, query in enumerate(queries):
         for limit in (min(5 * options.top, MAX_HITS), MAX_HITS):
             hits = engine.search(query, limit, whole_ties=limit < MAX_HITS)
-            documents = choose(iter(hits), options)
+            documents = choose(hits, options)
             if len(documents) == options.top or not hits.more:
                 break
         if documents:
@@ -96,17 +95,19 @@ def ladder(question: str, choice: str, choice_terms: str) -> list[Query]:
     return steps
 
 
-def choose(hits: Iterator[Hit], options: Options) -> tuple[str, ...]:
+def choose(hits: Iterable[Hit], options: Options) -> tuple[str, ...]:
     """The first ``top`` hits that are not junk and don't repeat an earlier one.
 
     Two sentences are the same if their letters and digits are, ignoring case and punctuation.
     """
     chosen: dict[str, str] = {}
     for hit in hits:
-        text = _SPACES.sub(" ", hit.text).strip()
+        text = " ".join(hit.text.split())
         if is_junk(text, options.longest):
             continue
-        chosen.setdefault(_NOT_WORD.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip(), text)
+        folded = unicodedata.normalize("NFKC", text).casefold()
+        words = "".join(one if one.isalnum() or is_mark(one) else " " for one in folded).split()
+        chosen.setdefault(" ".join(words), text)
         if len(chosen) == options.top:
             break
     return tuple(chosen.values())
@@ -121,5 +122,5 @@ def is_junk(text: str, longest: int) -> bool:
     """
     if len(text) > longest or text.count(" ") < 2 or text.endswith("?") or _MARKUP.search(text):
         return True
-    solid = [character for character in text if character != " "]
+    solid = [character for character in text if character != " " and not is_mark(character)]
     return sum(map(str.isalpha, solid)) < 0.6 * len(solid)

@@ -134,7 +134,7 @@ def _tagged_file(folder: Path, split: str = "train") -> Optional[Path]:
     """A split's file of tagged words in columns; ``None`` if a folder has none."""
     with suppress(DataError):  # none, or several
         path = _find_file(folder, split)
-        with open(path, encoding="utf-8", errors="replace") as file:
+        with open(path, encoding="utf-8-sig", errors="replace") as file:
             cells = cells_of(first_word(line.rstrip("\n") for line in file))
         return path if len(cells) > 1 and is_tag(cells[-1]) else None
     return None

@@ -65,23 +65,3 @@ def test_noun_phrases(wsc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert run(wsc / "test.jsonl", tmp_path / "out", "--spacy-model", "M", "--candidates", "both") == 0
     found = [example.candidates for example in read_wsc(tmp_path / "out" / "test.jsonl")]
     assert found == [("M", "hit", "Bo"), ("M", "Al", "hit"), ("M", "is", "he.")]
-
-
-def test_interrupted_and_run_again(wsc: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out, partial = tmp_path / "out", tmp_path / ".out.tmp"
-    import fairseq_adv.data.wsc.noun_phrases as module
-
-    original = module._write
-
-    def stops(path: Path, *arguments: object) -> None:
-        if path.name == "test.jsonl":
-            assert (partial / "new" / "valid.jsonl").is_file()
-            raise KeyboardInterrupt
-        original(path, *arguments)  # type: ignore[arg-type]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_write", stops)
-        assert run(wsc, out, "--candidates", "spans") == 130
-    assert not out.exists() and not partial.exists()
-    assert capsys.readouterr().err.endswith("stopped\n")
-    assert run(wsc, out, "--candidates", "spans") == 0

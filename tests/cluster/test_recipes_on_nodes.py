@@ -11,7 +11,7 @@ import pytest
 import torch
 from jobs import GLUE, NO_DECAY, NO_GPUS, SCRIPT, SMALL, WORDS, Job
 from recipes import CLASSES, RECIPES, SMOOTH, run_py, tiny_data, tiny_encoder
-from support import build, run_command, train_args, verb, weights, write_encoder
+from support import weights
 
 Submit = Callable[..., Job]
 FURTHER = {
@@ -76,42 +76,6 @@ def test_two_nodes_train_to_the_weights_of_one_process(
     for weight in right:
         torch.testing.assert_close(right[weight], left[weight], rtol=0, atol=1e-6)
     assert any((left[weight] - start[weight]).abs().max() > 1e-3 for weight in set(left) & set(start))
-
-
-def test_two_nodes_train_freelb_on_rte_to_the_weights_of_one_process(
-    tmp_path: Path, submit: Submit, shared_data: Path
-) -> None:
-    """The real rows, and a tiny encoder of their words."""
-    rows = (shared_data / "glue" / "RTE" / "train.tsv").read_text(encoding="utf-8")
-    words = sorted({word.lower() for word in re.findall(r"[A-Za-z]+", rows)})[:4000]
-    encoder = write_encoder(tmp_path / "encoder", words)
-    data = tmp_path / "RTE-bin"
-    made = run_command(
-        *verb("prepare glue"), str(shared_data / "glue"), "RTE", str(data), "--encoder", str(encoder)
-    )
-    assert made.returncode == 0, made.stderr
-    args = train_args(
-        data, None, "sentence_prediction", "--max-positions", "512", "--no-save-optimizer-state"
-    )  # fmt: skip
-    build(args).trainer.save_checkpoint(str(encoder / "model.pt"), {})
-    recipe = [
-        *WORDS,
-        *SMOOTH,
-        *NO_DECAY,
-        "glue=rte",
-        "method=freelb",
-        "optimization.max_update=4",
-        "dataset.batch_size=4",
-    ]
-    one = run_py("glue", data, encoder, tmp_path / "one", *recipe, "optimization.update_freq=[2]")
-    assert one.returncode == 0, one.stderr
-    job = submit(
-        "--nodes=2", *NO_GPUS, SCRIPT, GLUE, data, encoder, tmp_path / "two", *recipe,
-        "optimization.update_freq=[1]",
-    )  # fmt: skip
-    assert job.end() == "COMPLETED"
-    left, right = (weights(tmp_path / run / "checkpoint_last.pt") for run in ("one", "two"))
-    assert max(float((left[name] - right[name]).abs().max()) for name in left) < 1e-6
 
 
 @pytest.mark.parametrize("bound", [[], ["--gpu-bind=single:1"]], ids=["all", "its own"])

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from jobs import GLUE, NO_GPUS, SCRIPT, SMALL, Job
 from private_cluster import Cluster
-from recipes import ROOT
 
 Submit = Callable[..., Job]
 MINUTE = 60.0
@@ -31,13 +30,10 @@ def assert_failed(cluster: Cluster, job: Job, message: str, within: float = MINU
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({0: "none.yaml"}, "error: none.yaml: no such recipe"),
-        ({1: "none"}, "/none: no such folder"),
-        ({2: "none"}, "none/model.pt: no such file"),
         ({4: "criterion.adv_step=3"}, "error: criterion.adv_step: no such key"),
         ({4: "criterion.adv_steps=0"}, "error: --adv-steps 0: pass 1 or more"),
     ],
-    ids=["recipe", "data", "encoder", "key", "value"],
+    ids=["run.py", "training"],
 )
 def test_a_mistake_fails_the_job(
     cluster: Cluster, submit: Submit, rows: tuple[str, Path], tmp_path: Path, changed: dict[int, str],
@@ -93,28 +89,6 @@ def test_two_jobs_with_one_save_dir(
     message = f"{tmp_path}/save: another run is writing its checkpoints there, process "
     assert f"(SLURM job {first.number})" in second.log()
     assert_failed(cluster, second, message)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--partition=none"], "invalid partition specified: none"),
-        (["--gpus-per-node=9"], "Requested node configuration is not available"),
-    ],
-)
-def test_what_the_cluster_has_not_is_refused_by_sbatch(
-    cluster: Cluster, rows: tuple[str, Path], tmp_path: Path, options: list[str], message: str
-) -> None:
-    words = [*options, SCRIPT, GLUE, *rows, tmp_path / "save", *LONG]
-    done = cluster.run("sbatch", *words, check=False, cwd=ROOT)
-    assert done.returncode == 1 and message in done.stderr
-
-
-def test_gpus_that_cannot_share_the_update(
-    cluster: Cluster, submit: Submit, rows: tuple[str, Path], tmp_path: Path
-) -> None:
-    job = submit("--gpus-per-node=3", SCRIPT, GLUE, *rows, tmp_path / "save", *LONG)
-    assert_failed(cluster, job, "--gpus 3: the 16 examples of an update can't be divided evenly")
 
 
 def test_a_signal_before_the_first_update_does_not_queue_it_for_ever(

@@ -264,7 +264,7 @@ FILES: dict[str, tuple[Callable[[Path], object], list[tuple[str, bytes, str]]]] 
         ("a.json", b'{"data": [{"paragraphs": [3]}]}', "data 1, paragraphs 1: must be a JSON object, not 3"),
         ("a.json", squad(), "a.json: no questions found"),
         ("a.json", squad({}, context=" "), "data 1, paragraphs 1: context is empty"),
-        ("a.json", squad({}, {}), "question a: the id is also at data 1, paragraphs 1, qas 1. Ids must be"),
+        ("a.json", squad({}, {}), "qas 2: the id a is also at "),
         ("a.json", squad({"id": ...}), "data 1, paragraphs 1, qas 1: the key id is missing"),
         ("a.json", squad({"question": " "}), "question a: question is empty"),
         ("a.json", squad({"answers": []}), "question a: no answers. Add one, or set is_impossible: true"),

@@ -6,7 +6,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from fairseq_adv.retrieval.documents import Options, choose, is_junk, ladder, retrieve
+from fairseq_adv.retrieval.documents import Options, Retrieved, choose, is_junk, ladder, retrieve
 from fairseq_adv.retrieval.tantivy_index import Hit, Query, terms
 
 pytestmark = pytest.mark.fast
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.fast
         ("1 2 3 4 5 6 a b c", True),
         ("Contents of chapter one .......... 12", True),
         ("word " * 60 + "x", True),
+        ("पृथ्वी सूर्य के चारों ओर घूमती है।", False),  # 46 % are vowel signs, which are no letters of their own
     ],
 )
 def test_junk(text: str, junk: bool) -> None:
@@ -34,6 +35,9 @@ def test_chosen_once_and_in_order() -> None:
     hits = [Hit(text, 9.0 - i, i) for i, text in enumerate(texts)]
     assert choose(iter(hits), Options(top=2)) == ("A cat sat down.", "A dog ran away.")
     assert choose(iter(hits), Options(top=9)) == ("A cat sat down.", "A dog ran away.", "A bird flew off.")
+    hindi = ("राम ने दिन में खाना खाया।", "राम ने दान में खाना खाया।")  # they differ in a vowel sign
+    assert choose(iter([Hit(text, 1.0, i) for i, text in enumerate(hindi)]), Options(top=9)) == hindi
+    assert Retrieved((*hindi, "A cat sat"), False).text == " ".join([*hindi, "A cat sat."])
 
 
 def test_terms_are_stems_without_stop_words() -> None:

@@ -68,7 +68,8 @@ def test_what_is_written(index: TantivyIndex, tmp_path: Path) -> None:
     assert made_from["options"] == {"top": 2, "choice_terms": "any", "longest": 300}
     assert made_from["index"]["corpus (name, sentences, sha256)"][0][:2] == ["corpus.txt", 13]
     assert manifest["counts"] == {"questions": 3, "choices": 7, "without": 2, "fallbacks": 2}
-    assert not list((tmp_path / "deep").glob("*.partial")) and not list((tmp_path / "deep").glob("*.new"))
+    files = sorted(path.name for path in (tmp_path / "deep").iterdir())
+    assert files == ["out.jsonl", "out.jsonl.manifest.json"]
 
 
 def test_workers_change_nothing(large_index: TantivyIndex, many_questions: Path, tmp_path: Path) -> None:

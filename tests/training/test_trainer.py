@@ -94,7 +94,7 @@ def test_each_way_to_start_a_run_has_our_trainer(data: Path, tmp_path: Path, nam
     assert not any(weight.split(".")[-1] in COPIES for weight in state["model"])
 
 
-@pytest.mark.parametrize("backend", ["legacy_ddp", "no_c10d", "pytorch_ddp", "c10d"])
+@pytest.mark.parametrize("backend", ["legacy_ddp", "pytorch_ddp"])
 def test_two_workers_make_the_update_of_both_mini_batches(data: Path, tmp_path: Path, backend: str) -> None:
     """With torch's DDP, to which fairseq gives the number of a GPU, without that number."""
     words = train_args(data, None, "freelb", *ADVERSARIAL, "--optimizer", "sgd", "--lr", "0.1")

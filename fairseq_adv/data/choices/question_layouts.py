@@ -51,17 +51,13 @@ def is_swag(path: Path) -> bool:
     return "ending0" in next(read_table(path))[1]
 
 
-def is_regents(path: Path) -> bool:
-    """Whether a csv has the columns of AI2's exam questions."""
-    return _REGENTS[0] in next(read_table(path))[1]
-
-
 def has_questions(folder: Path) -> bool:
     """Whether a folder has a jsonl, SWAG's or AI2's csv, or RACE's articles to train on."""
     if first_row(folder) or (folder / "train").is_dir():
         return True
     with suppress(DataError):  # not a table
-        return any(is_swag(path) or is_regents(path) for path in split_files(folder, "train", (".csv",)))
+        tables = split_files(folder, "train", (".csv",))
+        return any({"ending0", _REGENTS[0]} & next(read_table(path))[1].keys() for path in tables)
     return False
 
 

@@ -22,7 +22,7 @@ from fairseq_adv.data.classes.nli_files import (
 )
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import some_rows
-from fairseq_adv.data.tables.labelled_rows import Columns, LabelledRows, read_texts
+from fairseq_adv.data.tables.labelled_rows import Columns, LabelledRows, joined, read_texts
 from fairseq_adv.data.tables.split_files import split_named
 from fairseq_adv.data.tables.table_files import text_cell
 
@@ -77,10 +77,19 @@ def _hans(path: Path, _: str) -> EvaluationRows:
 
 
 def _anli(path: Path, split: str) -> EvaluationRows:
-    parts = [_anli_round(file) for file in _rounds(path, split)]
-    columns = {name: [cell for part in parts for cell in part.columns[name]] for name in parts[0].columns}
-    texts, labels = ([one for part in parts for one in getattr(part, name)] for name in ("texts", "labels"))
-    return EvaluationRows(texts, labels, columns)
+    parts, columns = list[LabelledRows](), {"round": list[str](), "uid": list[str]()}
+    for file in _rounds(path, split):
+        rows = list(nli_rows(file.path))
+        layout = layout_of(rows[0][1], file.path)
+        gold = gold_rows(rows, layout)
+        if len(gold) < len(rows):
+            known = {where for where, _ in gold}
+            where = next(where for where, _ in rows if where not in known)
+            raise DataError(f"{where}: no right answer in {layout.columns.label!r}. Each row needs one.")
+        parts.append(read_texts(file.round, gold, layout.columns))
+        columns["round"] += [file.round] * len(rows)
+        columns["uid"] += [str(row.get("uid", "")) for _, row in rows]
+    return _checked(joined("ANLI", parts), NLI, columns)
 
 
 def _rounds(path: Path, split: str) -> list[NliFile]:
@@ -97,18 +106,6 @@ def _rounds(path: Path, split: str) -> list[NliFile]:
             "--split dev or test."
         )
     return files
-
-
-def _anli_round(file: NliFile) -> EvaluationRows:
-    rows = list(nli_rows(file.path))
-    layout = layout_of(rows[0][1], file.path)
-    gold = gold_rows(rows, layout)
-    if len(gold) < len(rows):
-        known = {where for where, _ in gold}
-        where = next(where for where, _ in rows if where not in known)
-        raise DataError(f"{where}: no right answer in {layout.columns.label!r}. Each row needs one.")
-    columns = {"round": [file.round] * len(rows), "uid": [str(row.get("uid", "")) for _, row in rows]}
-    return _checked(read_texts(file.round, gold, layout.columns), NLI, columns)
 
 
 def _checked(read: LabelledRows, classes: Sequence[str], columns: dict[str, list[str]]) -> EvaluationRows:

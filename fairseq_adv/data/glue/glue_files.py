@@ -8,16 +8,14 @@ a line ends at a line feed only, a cell at a tab only, and a quote is an ordinar
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.lines import lines_of
-from fairseq_adv.data.tables.labelled_rows import LabelledRows
-
-_NUMBER = re.compile(r"\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+from fairseq_adv.data.printable import plain_name
+from fairseq_adv.data.tables.labelled_rows import NUMBER, LabelledRows
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,6 @@ class TaskLayout:
     def folders(self) -> Tuple[str, ...]:
         """The names that the task's folder can have."""
         return (self.name, self.other_folder) if self.other_folder else (self.name,)
-
-    @property
-    def inputs(self) -> int:
-        """The number of sentences of an example: 1 or 2."""
-        return len(self.splits[0].inputs)
 
 
 def _split(name: str, file: str, columns: str, inputs: str, label: str = "", **others: Any) -> SplitLayout:
@@ -136,9 +129,8 @@ TASKS: Tuple[TaskLayout, ...] = (
 
 def task_layout(name: str) -> TaskLayout:
     """The layout of a task, by its name in any case, with or without its hyphen."""
-    wanted = name.replace("-", "").lower()
     for task in TASKS:
-        if task.name.replace("-", "").lower() == wanted:
+        if plain_name(task.name) == plain_name(name):
             return task
     names = ", ".join(task.name for task in TASKS)
     raise DataError(f"{name}: no such GLUE task. Choose one of {names}.")
@@ -218,7 +210,7 @@ def _checked_label(where: str, task: TaskLayout, cell: str) -> str:
                 f"{', '.join(task.classes)}.{hint}"
             )
         return label
-    if not _NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
+    if not NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
         problem = f"score {label!r} is not a number from 0 to 5" if label else "empty score"
         raise DataError(f"{where}: {problem}. {task.name} needs one in its last column.")
     return "%.6g" % (float(label) / 5.0)  # as awk prints $1 / 5.0

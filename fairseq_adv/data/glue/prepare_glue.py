@@ -7,10 +7,10 @@ cutting columns, ``multiprocessing_bpe_encoder --keep-empty``, and ``fairseq-pre
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import List, Tuple
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.glue_files import TASKS, SplitLayout, TaskLayout, read_split, task_layout
+from fairseq_adv.data.glue.glue_files import TASKS, TaskLayout, read_split, task_layout
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.tables.labelled_rows import check_classes
 from fairseq_adv.data.text.labelled_folder import label_dictionary, write_folder
@@ -64,7 +64,12 @@ def prepare(
     absent = [split.file for split in layout.splits if split not in present]
     result = Prepared(layout.name, out, notes=[f"no {name}, so that split is missing" for name in absent])
     labels = _labels_of_other_task(layout, folder, result)
-    made_from = _made_from(layout, folder, present, tokenizer)
+    made_from = {
+        "format": FORMAT_VERSION,
+        "task": layout.name,
+        "tokenizer": tokenizer.fingerprint(),
+        "input files (sha256)": {split.file: sha256_of(split.path(folder)) for split in present},
+    }
     if layout.labels_of:
         made_from["labels"] = list(label_dictionary(labels).symbols)
     if finished(out, made_from, overwrite):
@@ -82,18 +87,6 @@ def prepare(
     with workspace(out, made_from) as space:
         write_folder(space, splits, classes, tokenizer, result, progress)
     return result
-
-
-def _made_from(
-    layout: TaskLayout, folder: Path, present: Sequence[SplitLayout], tokenizer: TokenToIds
-) -> Dict[str, Any]:
-    hashes = {split.file: sha256_of(split.path(folder)) for split in present}
-    return {
-        "format": FORMAT_VERSION,
-        "task": layout.name,
-        "tokenizer": tokenizer.fingerprint(),
-        "input files (sha256)": hashes,
-    }
 
 
 def _labels_of_other_task(layout: TaskLayout, folder: Path, result: Prepared) -> List[str]:

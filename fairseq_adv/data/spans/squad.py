@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
-from fairseq_adv.data.checked_json import json_object, require_field, text_of
+from fairseq_adv.data.checked_json import json_object, note_id, require_field, text_of
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.tables.split_files import only_file, split_files, split_named
 
@@ -108,9 +108,7 @@ def read_squad(path: Path, answered: bool = True) -> Squad:
         for number, row in _objects(paragraph, "qas", where):
             name = require_field(row, "id", str, number)
             place = f"{path}: question {name}"
-            if name in seen:
-                raise DataError(f"{place}: the id is also at {seen[name]}. Ids must be unique.")
-            seen[name] = number[len(str(path)) + 2 :]
+            note_id(seen, name, number)
             text = text_of(row, "question", place)
             answers = _answers(row, context, place, answered)
             squad.questions.append(SpanQuestion(name, text, len(squad.contexts) - 1, answers, place))

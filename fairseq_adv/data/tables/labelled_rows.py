@@ -14,7 +14,7 @@ from fairseq_adv.data.io import breaks_a_line
 from fairseq_adv.data.tables.table_files import PlacedRow, no_column, text_cell
 from fairseq_adv.data.tokenizers import FAIRSEQ_FIRST, FAIRSEQ_MASK
 
-_NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
+NUMBER = re.compile(r"[-+]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?")
 _RESERVED = (*FAIRSEQ_FIRST, FAIRSEQ_MASK)
 _LARGEST_FLOAT32 = 3.4028234663852886e38
 _MOST_CLASSES = 100
@@ -105,7 +105,7 @@ def _label(row: dict[str, Any], columns: Columns, where: str) -> Optional[str]:
 
 
 def _number(label: str, where: str) -> str:
-    if not _NUMBER.fullmatch(label):
+    if not NUMBER.fullmatch(label):
         raise DataError(
             f"{where}: label {label!r:.40} is not a number, which a regression needs in every row."
         )

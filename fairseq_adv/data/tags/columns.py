@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.io import text_lines
@@ -76,9 +76,9 @@ def read_rows(path: Path, warn: bool = True) -> Rows:
     """
     rows: Rows = []
     columns, comments, is_open = 0, 0, False
-    word = first_word(text_lines(path))
-    for line, text in enumerate(text_lines(path), start=1):
-        text = text.lstrip("\ufeff") if line == 1 else text
+    lines = text_lines(path)
+    word = first_word(lines)
+    for line, text in enumerate(lines, start=1):
         cells = cells_of(text)
         if not cells or cells[0] == DOCUMENT:
             is_open = False
@@ -107,7 +107,7 @@ def first_word(lines: Iterable[str]) -> str:
     """The first line that is a word for certain: it doesn't begin with #. If all do, the first that ends in a
     tag. Empty if there is none."""
     tagged = ""
-    for line in (line.lstrip("\ufeff") for line in lines):
+    for line in lines:
         cells = cells_of(line)
         if cells and cells[0] != DOCUMENT:
             if cells[0][:1] != "#":
@@ -217,22 +217,17 @@ def is_mostly_iob1(sentences: Lines) -> bool:
 
 def _is_iob1(sentences: Lines, path: Path) -> bool:
     """Whether entities begin with I-; in IOB1, B- only occurs directly after an entity of the same type."""
-    iob1: Optional[Tuple[int, str]] = None
-    iob2: Optional[Tuple[int, str]] = None
+    first: Dict[bool, Tuple[int, str]] = {}  # where one begins with I-, and where with another letter
     for line, tag, before in _tags(sentences):
-        if tag == OUTSIDE or tag[2:] == before[2:]:
-            continue
-        if tag[0] == "I":
-            iob1 = iob1 or (line, tag)
-        else:
-            iob2 = iob2 or (line, tag)
-    if iob1 and iob2:
-        (line, tag), (other, its) = max(iob1, iob2), min(iob1, iob2)
+        if tag != OUTSIDE and tag[2:] != before[2:]:
+            first.setdefault(tag[0] == "I", (line, tag))
+    if len(first) == 2:
+        (other, its), (line, tag) = first.values()
         raise DataError(
             f"{path}:{line}: an entity begins with {tag}, but on line {other} one begins with {its}: IOB1 "
             "and IOB2 are mixed. Begin every entity with B-."
         )
-    return iob1 is not None
+    return True in first
 
 
 def from_iob1(tags: Sequence[str]) -> Tuple[str, ...]:

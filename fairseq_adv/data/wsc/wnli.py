@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import product
 from pathlib import Path
 
 from fairseq_adv.data.errors import DataError
@@ -46,11 +46,10 @@ class WnliRow:
 
 def read_wnli(path: Path) -> list[WnliRow]:
     """The rows of GLUE's train.tsv, dev.tsv or test.tsv, recognised by their header."""
-    labelled = any("label" in line for _, line in islice(lines_of(path), 1))
+    _, header = next(lines_of(path), (1, ""))
     task = task_layout("WNLI")
-    layout = next(split for split in task.splits if (split.label is not None) == labelled)
-    split = read_split(path, task, layout)
-    labels = [label == "1" for label in split.labels] if labelled else [None] * len(split.where)
+    split = read_split(path, task, task.splits[0 if "label" in header else -1])
+    labels = [label == "1" for label in split.labels] or [None] * len(split.where)
     return [
         WnliRow(premise, hypothesis, label, where)
         for premise, hypothesis, label, where in zip(*split.inputs, labels, split.where)
@@ -199,17 +198,12 @@ def exact_alignments(
     """
     size = len(hypothesis)
     for pronoun in pronouns:
-        before, after = tuple(premise[:pronoun]), tuple(premise[pronoun + 1 :])
-        firsts = [
-            first
-            for first in range(size)
-            if first <= pronoun and before[pronoun - first :] == hypothesis[:first]
-        ]
-        lasts = [last for last in range(1, size + 1) if after[: size - last] == hypothesis[last:]]
-        for first in firsts:
-            for last in lasts:
-                if first < last and first + size - last:
-                    yield Alignment(pronoun, first, last, first + size - last)
+        before, after = premise[:pronoun], premise[pronoun + 1 :]
+        firsts = [k for k in range(min(size, pronoun + 1)) if before[pronoun - k :] == hypothesis[:k]]
+        lasts = [k for k in range(1, size + 1) if after[: size - k] == hypothesis[k:]]
+        for first, last in product(firsts, lasts):
+            if first < last and first + size - last:
+                yield Alignment(pronoun, first, last, first + size - last)
 
 
 def reworded_alignments(

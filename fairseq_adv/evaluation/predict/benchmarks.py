@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TaskLayout, task_layout
 from fairseq_adv.data.io import atomic_open
-from fairseq_adv.data.printable import plain_cell, table_text
+from fairseq_adv.data.printable import plain_cell, plain_name, table_text
 
 if TYPE_CHECKING:
     from fairseq_adv.tasks.task_record import AnswerFile
@@ -122,11 +122,8 @@ def prediction_task(name: str | None) -> PredictionTask:
         for one in record.benchmarks:
             tasks.setdefault(one, PredictionTask(one, answer_file=record.answer_file))
 
-    def plain(text: str) -> str:
-        return text.replace("-", "").replace("_", "").lower()
-
     for one, task in tasks.items():
-        if plain(one) == plain(name):
+        if plain_name(one) == plain_name(name):
             return task
     raise DataError(f"--task {name}: no such task. Choose one of {', '.join(tasks)}.")
 

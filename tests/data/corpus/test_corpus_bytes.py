@@ -88,23 +88,14 @@ def test_real_text_with_the_real_bpe(shared_data: Path, tmp_path: Path) -> None:
     assert counts["train"] == counts["valid"] and counts["train"].rows == 3760
 
 
-def test_fairseq_trains_on_the_shards(tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
-    from support import fairseq_train, logged
-
-    texts = [awkward_corpus(tmp_path / "text", 7, 300)]
-    valid = [awkward_corpus(tmp_path / "valid", 8, 60)]
-    corpus, _ = made(tokenizer, texts, tmp_path / "out", 3, "line", True, valid)
-    done = fairseq_train(
-        corpus.data_argument(), "--task", "masked_lm", "--criterion", "masked_lm", "--arch", "roberta_base",
-        "--encoder-layers", "1", "--encoder-embed-dim", "8", "--encoder-ffn-embed-dim", "8",
-        "--encoder-attention-heads", "1", "--max-positions", "40", "--tokens-per-sample", "32",
-        "--sample-break-mode", "complete_doc", "--skip-invalid-size-inputs-valid-test", "--batch-size", "8",
-        "--optimizer", "adam", "--lr", "0.001", "--max-epoch", "4", "--cpu", "--no-save",
-        "--num-workers", "0", "--log-format", "json", "--save-dir", str(tmp_path / "save"),
-    )  # fmt: skip
-    assert len(logged(done, "train")) == 4 and len(logged(done, "valid")) == 4
-    updates = [epoch["train_num_updates"] for epoch in logged(done, "train")]
-    assert updates[3] - updates[2] == updates[0]  # the fourth epoch is the first shard again
+def test_a_document_a_line_also_to_validate_on(bpe: Path, tokenizer: Gpt2Tokenizer, tmp_path: Path) -> None:
+    text, apart = awkward_corpus(tmp_path / "text", 7, 300), tmp_path / "apart"
+    apart.write_bytes(text.read_bytes().replace(b"\n", b"\n\n"))
+    expected = fairseq_steps([apart], bpe, tmp_path / "fairseq")
+    _, folders = made(tokenizer, [text], tmp_path / "out", 3, "line", valid=[text])
+    assert split_bytes(folders) == split_bytes([expected]) and row_lengths(folders) == row_lengths([expected])
+    for ending in ("bin", "idx"):
+        assert (folders[0] / f"valid.{ending}").read_bytes() == (expected / f"train.{ending}").read_bytes()
 
 
 def peak_of_a_worker(corpus: Corpus) -> float:

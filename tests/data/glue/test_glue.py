@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 from glue_recipe import run_recipe, written
-from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2, stsb
+from glue_samples import AWKWARD, WRITERS, ax, mnli, rte, small_bpe, sst2
 from support import slow
 
 from fairseq_adv.data.glue.prepare_glue import prepare
@@ -65,20 +64,6 @@ def test_equal_to_the_recipe_on_real_files(task: str, shared_data: Path, tmp_pat
     assert_equal_to_recipe(tmp_path / "glue", task, shared_data / "gpt2_bpe", tmp_path)
 
 
-def test_the_stock_task_reads_the_folder(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    from fairseq.data import data_utils
-
-    sst2(tmp_path / "SST-2")
-    prepare(tmp_path, "SST-2", tmp_path / "out", tokenizer, progress=False)
-    inputs = data_utils.load_indexed_dataset(str(tmp_path / "out/input0/train"), tokenizer.dictionary)
-    labels = data_utils.load_indexed_dataset(str(tmp_path / "out/label/train"), None)
-    assert len(inputs) == len(labels) == 60
-    # Row 4 is empty: its end of sentence alone.
-    assert inputs[4].tolist() == [tokenizer.dictionary.eos()]
-    # The more frequent label 1 comes first after the four special symbols.
-    assert [labels[i].tolist() for i in range(3)] == [[5, 2], [4, 2], [4, 2]]
-
-
 def test_rows_that_the_recipe_drops_are_reported(tokenizer: TokenToIds, tmp_path: Path) -> None:
     WRITERS["QQP"](tmp_path / "QQP")
     result = prepare(tmp_path, "QQP", tmp_path / "out", tokenizer, progress=False)
@@ -91,7 +76,7 @@ def test_a_task_folder_may_be_given_itself_and_the_test_file_may_be_absent(
 ) -> None:
     sst2(tmp_path / "download")
     (tmp_path / "download" / "test.tsv").unlink()
-    result = prepare(tmp_path / "download", "sst2", tmp_path / "out", tokenizer, progress=False)
+    result = prepare(tmp_path / "download", "sst_2", tmp_path / "out", tokenizer, progress=False)
     assert result.task == "SST-2" and "test" not in result.rows
     assert result.notes[0] == "no test.tsv, so that split is missing"
     assert not (tmp_path / "out/input0/test.bin").exists()
@@ -117,11 +102,3 @@ def test_ax_has_a_test_split_alone_and_the_labels_of_mnli(
     assert not any("MNLI" in note for note in beside.notes)
     order = ["entailment", "neutral", "contradiction"]
     assert labels_in(tmp_path / "beside") == labels_in(tmp_path / "mnli") == order
-
-
-def test_scores_are_written_as_awk_prints_them(tokenizer: TokenToIds, tmp_path: Path) -> None:
-    stsb(tmp_path / "STS-B")
-    prepare(tmp_path, "STS-B", tmp_path / "out", tokenizer, progress=False)
-    lines = (tmp_path / "out/label/train.label").read_text().split("\n")
-    assert lines[:9] == ["1", "0", "0.76", "0.55", "0.8", "0.2666", "0.04", "0.9998", "0.628319"]
-    assert sorted(os.listdir(tmp_path / "out/label")) == ["train.label", "valid.label"]

@@ -7,17 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fairseq import options
 from fairseq.data import Dictionary, indexed_dataset
 from fairseq.tokenizer import tokenize_line
-from fairseq_cli import preprocess
-from glue_recipe import written
-from glue_samples import rte, small_wordpiece, write
+from glue_samples import write
 
-from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.text.indexed import write_indexed
 from fairseq_adv.data.text.labelled_folder import label_dictionary
-from fairseq_adv.data.tokenizers.hf_tokenizer import HFTokenizer
 
 pytestmark = pytest.mark.fast
 
@@ -54,27 +49,3 @@ def test_label_dictionary_equals_fairseqs(labels: list[str], tmp_path: Path) -> 
     found.save(str(tmp_path / "found.txt"))
     assert found.symbols == expected.symbols and len(found) % 8 == 0
     assert (tmp_path / "found.txt").read_bytes() == (tmp_path / "expected.txt").read_bytes()
-
-
-def test_a_folder_equals_fairseq_preprocess(tmp_path: Path) -> None:
-    encoder = small_wordpiece(tmp_path / "encoder")
-    rte(tmp_path / "RTE")
-    tokenizer = HFTokenizer(encoder)
-    dictionary = tokenizer.dictionary
-    dictionary.save(str(tmp_path / "dict.txt"))
-    prepare(tmp_path, "RTE", tmp_path / "out", tokenizer, progress=False)
-    for split, file in (("train", "train.tsv"), ("valid", "dev.tsv"), ("test", "test.tsv")):
-        rows = [
-            line.split("\t") for line in (tmp_path / "RTE" / file).read_bytes().decode().split("\n")[1:-1]
-        ]
-        for number in (0, 1):
-            ids = [tokenizer.encode([row[number + 1]])[0][:-1] for row in rows]
-            write(tmp_path / f"input{number}" / split, [dictionary.string(torch.tensor(one)) for one in ids])
-    for number in (0, 1):
-        arguments = ["--only-source", "--srcdict", str(tmp_path / "dict.txt")]
-        for split in ("train", "valid", "test"):
-            arguments += [f"--{split}pref", str(tmp_path / f"input{number}" / split)]
-        destination = tmp_path / "expected" / f"input{number}"
-        arguments += ["--destdir", str(destination), "--workers", "1"]
-        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
-        assert written(tmp_path / "out" / f"input{number}") == written(destination)

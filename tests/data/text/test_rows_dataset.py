@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,22 +14,13 @@ from fairseq_adv.data.errors import DataError
 NO_LABEL = r"{}.jsonl:1: no label, and none of the split's {} examples has one. Add labels, or"
 
 
-def without(path: Path, key: str) -> None:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    write_json_lines(path, [{name: value for name, value in row.items() if name != key} for row in rows])
-
-
 @pytest.mark.parametrize(
-    ("task", "split", "examples"),
-    [("wsc", "valid", 8), ("wsc", "test", 4), ("arc_retrieval", "test", 5)],
+    ("task", "writer", "examples"), [("wsc", write_wsc, 4), ("arc_retrieval", write_questions, 5)]
 )
-def test_no_label_at_all(task: str, split: str, examples: int, tmp_path: Path) -> None:
-    data = write_wsc(tmp_path) if task == "wsc" else write_questions(tmp_path)
-    if task == "wsc" and split == "valid":
-        without(data / "valid.jsonl", "label")
-    run = build(train_args(data, None, "standard", task=task))
-    run.task.load_dataset(split)
-    with pytest.raises(DataError, match=NO_LABEL.format(split, examples)):
+def test_no_label_at_all(task: str, writer: Callable[[Path], Path], examples: int, tmp_path: Path) -> None:
+    run = build(train_args(writer(tmp_path), None, "standard", task=task))
+    run.task.load_dataset("test")
+    with pytest.raises(DataError, match=NO_LABEL.format("test", examples)):
         run.criterion.check_before_training(run.model)
 
 
@@ -42,12 +34,12 @@ def test_some_labels_are_enough(tmp_path: Path) -> None:
     run.criterion.check_before_training(run.model)
 
 
-@pytest.mark.parametrize(("words", "option"), [(["--max-tokens-valid", "60"], "--max-tokens-valid")])
-def test_a_validation_example_that_fits_no_batch(words: list[str], option: str, tmp_path: Path) -> None:
+def test_a_validation_example_that_fits_no_batch(tmp_path: Path) -> None:
     data = write_questions(tmp_path, choices=(3,))
     row = json.loads((data / "valid.jsonl").read_text().splitlines()[0])
     row["question"]["choices"][0]["para"] = "w1 " * 30
     write_json_lines(data / "valid.jsonl", [row])
+    words, option = ["--max-tokens-valid", "60"], "--max-tokens-valid"
     with pytest.raises(DataError, match=rf"valid\.jsonl:1: .* more than {option} 60, .*Pass {option} "):
         build(train_args(data, None, "standard", *words, task="arc_retrieval"))
     build(train_args(data, None, "standard", *words, "--disable-validation", task="arc_retrieval"))
