@@ -41,6 +41,14 @@ def repo() -> Path:
 
 
 @pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sentences of two classes, to be read only."""
+    from support import write_task
+
+    return write_task(tmp_path_factory.mktemp("classes"))
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real benchmark files that lie beside the checkout and are no part of it."""
     path = ROOT.parent / "shared" / "data"

@@ -43,11 +43,6 @@ from fairseq_adv.fairseq_patches.signals import _why_not_resumable
 from fairseq_adv.fairseq_patches.workers import end_with_torchrun
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
-
-
 def test_no_sync_is_fairseqs_own_without_an_error() -> None:
     module = SimpleNamespace(accumulate_grads=False)
     with LegacyDistributedDataParallel.no_sync(module):

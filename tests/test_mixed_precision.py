@@ -18,7 +18,6 @@ from support import (
     batch,
     build,
     train_args,
-    write_task,
 )
 
 from fairseq_adv.fairseq_patches.mixed_precision import loss_scale
@@ -33,11 +32,6 @@ from fairseq_adv.training.half_precision import (
 RATE, EPS, SCALES = 1e-3, 1e-8, (128, 65536)
 GRADIENT = [1e-3, 1e-5, 1e-7, 1e-9]
 OPTIMIZERS = {"adam": (FairseqAdam, FairseqAdamConfig), "torch_adamw": (TorchAdamW, FairseqAdamConfig)}
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
 
 
 def amp_optimizer(weight: torch.nn.Parameter, name: str, **common: Any) -> AMPOptimizer:

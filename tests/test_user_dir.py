@@ -12,7 +12,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq_cli import hydra_train
 from methods import METHODS
 from omegaconf import OmegaConf
-from support import PLUGIN, assembled, batch, command, run_command, write_task
+from support import PLUGIN, assembled, batch, command, run_command
 
 from fairseq_adv.data.run_metrics import read_metrics
 from fairseq_adv_compat.hydra_train import run_and_report
@@ -42,11 +42,6 @@ from fairseq_adv.criterions.freelb import FreeLBConfig, FreeLBCriterion
 
 register_criterion("mine", dataclass=FreeLBConfig)(type("Mine", (FreeLBCriterion,), {}))
 """
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("data"))
 
 
 def yaml(data: Path, **values: str) -> str:

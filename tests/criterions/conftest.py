@@ -5,15 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import write_task
 
 from criterions.restated import write_all
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sentences of two classes."""
-    return write_task(tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support import ADVERSARIAL, build, fairseq_train, run_command, train_args, write_task
+from support import ADVERSARIAL, build, fairseq_train, fork_command, train_args, write_task
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +86,7 @@ def test_fp16_without_a_gpu_is_refused_in_one_line(tmp_path: Path) -> None:
     """Also where a checkpoint exists, whose optimizer would be built first."""
     args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "freelb", *ADVERSARIAL)
     fairseq_train(*args, "--max-update", "1")
-    done = run_command("fairseq-train", *args, "--fp16")
+    done = fork_command("fairseq-train", *args, "--fp16")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
         "error: --fp16: needs a GPU, and none is used. Leave it out (in a recipe: common.fp16=false)"
@@ -96,7 +96,7 @@ def test_fp16_without_a_gpu_is_refused_in_one_line(tmp_path: Path) -> None:
 
 def test_memory_efficient_fp16_names_the_optimizer_that_has_it(tmp_path: Path) -> None:
     args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "freelb", *ADVERSARIAL)
-    done = run_command("fairseq-train", *args, "--memory-efficient-fp16", "--optimizer", "torch_adamw")
+    done = fork_command("fairseq-train", *args, "--memory-efficient-fp16", "--optimizer", "torch_adamw")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert (
         "--memory-efficient-bf16: not supported by --optimizer torch_adamw; pass --optimizer adam"

@@ -87,18 +87,6 @@ def test_a_shallow_pass_where_the_full_one_was_has_its_gradient(
         assert (full - shallow).norm() <= tolerance * full.norm() and full.norm() > 0
 
 
-def test_full_and_shallow_passes_are_counted(data: Path) -> None:
-    """m full ones, n - 1 shallow ones between two of them, which compute no gradient of a weight."""
-    run = build(train_args(data, None, "yopo", *options(), "--yopo-steps", "3"))
-    calls = {"first": 0, "second": 0, "weight": 0}
-    layers = run.model.encoder.sentence_encoder.layers
-    for name, layer in (("first", layers[0]), ("second", layers[1])):
-        layer.register_forward_hook(lambda *_, n=name: calls.__setitem__(n, calls[n] + 1))
-    layers[0].fc1.weight.register_hook(lambda _: calls.__setitem__("weight", calls["weight"] + 1))
-    one_step(run, batch(run, ROWS))
-    assert calls == {"first": 3 + 2 * 2, "second": 3, "weight": 3}
-
-
 def test_shallow_passes_draw_none_of_the_full_passes_numbers(data: Path) -> None:
     """Where masks are not shared, those of the full passes do not depend on the shallow ones between."""
     run = build(train_args(data, None, "yopo", *options(), *RANDOM, "--no-adv-share-dropout"))

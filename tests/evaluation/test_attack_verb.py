@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support import CommandMain, run_command, verb
-
-
-def attack(*args: str) -> tuple[int, str, str]:
-    done = run_command(*verb("attack"), *args)
-    return done.returncode, done.stdout, done.stderr
+from support import CommandMain
 
 
 def test_the_table_tells_the_unit_of_the_radius(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,9 +28,10 @@ def test_the_table_tells_the_unit_of_the_radius(runs: Path, capsys: pytest.Captu
         (["CHECKPOINT", "--epsilon", "1", "--relative", "--split", "test"], "no split 'test'"),
     ],
 )
-def test_mistakes_are_told_without_a_traceback(repo: Path, runs: Path, args: list[str], message: str) -> None:
-    places = {"FOLDER": runs / "freelb", "CHECKPOINT": runs / "freelb" / "checkpoint_best.pt"}
-    words = [str(places.get(a, a)) for a in args]
-    code, _, err = attack(*words)
-    assert code == 2
-    assert message in err and "Traceback" not in err
+def test_mistakes_are_told_without_a_traceback(
+    runs: Path, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    checkpoint = str(runs / "freelb" / "checkpoint_best.pt")
+    done = CommandMain("attack", capsys)(*(word.replace("CHECKPOINT", checkpoint) for word in args))
+    assert done.returncode == 2
+    assert message in done.stderr and "Traceback" not in done.stderr

@@ -12,7 +12,6 @@ from typing import Any, Callable
 
 import export_samples
 import pytest
-import support
 import torch
 from hf_encoders import WORDS, save_tokenizer
 from omegaconf import OmegaConf
@@ -225,27 +224,6 @@ def test_the_average_of_the_weights(trained: Path, tmp_path: Path) -> None:
         card = (tmp_path / name / "README.md").read_text()
         assert f"`fairseq-adv export {words}smooth.pt {name}`" in card
         assert (" on the validation split |" in card) == is_measured != ("its validations" in card.lower())
-
-
-def test_the_average_of_a_training_as_it_is_exported(tmp_path: Path) -> None:
-    """Four updates with beta 0.9, restated; the first makes the average."""
-    encoder = export_samples.encoder(tmp_path, "roberta")
-    data = export_samples.glue(tmp_path, "RTE", encoder)
-    words = [*(encoder / "model_args.txt").read_text().split(), "--store-ema", "--ema-decay", "0.9"]
-    run = support.build(support.train_args(data, None, "freelb", *words, "--lr", "0.05"))
-    weight = run.model.encoder.sentence_encoder.embed_tokens.weight
-    assert run.model.encoder.lm_head.weight is weight
-    expected = torch.empty(0)
-    for update in range(4):
-        run.trainer.train_step([support.batch(run, [update, update + 1])])
-        now = weight.detach().double()
-        expected = 0.9 * expected + 0.1 * now if update else now
-    run.trainer.consolidate_optimizer()
-    run.trainer.save_checkpoint(str(tmp_path / "run" / "model.pt"), {"val_loss": None})
-    export_checkpoint(tmp_path / "run" / "model.pt", tmp_path / "out", averaged=True)
-    found = load_file(tmp_path / "out" / "model.safetensors")["roberta.embeddings.word_embeddings.weight"]
-    found, expected, now = (values.flatten().sort().values for values in (found, expected, now))
-    assert (found - expected).abs().max() <= 4e-7 < 1e-3 < (found - now).abs().max()
 
 
 @pytest.mark.parametrize("name", ["loss", "task_loss"])

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any
 
 import hf_models
 import pytest
@@ -88,62 +87,21 @@ def test_tokenizer_files(roberta: Path, name: str, content: Any, message: str | 
         refused(roberta, message)
 
 
-def drop(tensors: dict[str, torch.Tensor]) -> None:
-    del tensors["roberta.encoder.layer.1.output.dense.bias"], tensors["roberta.embeddings.LayerNorm.weight"]
-
-
-def add(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["roberta.encoder.layer.0.adapter.weight"] = torch.zeros(2, 3)
-
-
-def spoil(tensors: dict[str, torch.Tensor]) -> None:
+def test_values_that_are_not_finite(roberta: Path) -> None:
+    tensors = load_file(roberta / "model.safetensors")
     tensors["roberta.encoder.layer.0.output.dense.bias"][3] = float("nan")
-
-
-def shorten(tensors: dict[str, torch.Tensor]) -> None:
-    name = "roberta.embeddings.word_embeddings.weight"
-    tensors[name] = tensors[name][:-1].clone()
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (drop, r"(?s)missing: embeddings.LayerNorm.weight.*missing: encoder.layer.1.output.dense.bias"),
-        (add, r"unknown: encoder.layer.0.adapter.weight \(2, 3\)"),
-        (spoil, "encoder.layer.0.output.dense.bias has values that are not finite"),
-        (shorten, r"word_embeddings.weight has the shape \(\d+, 24\), but needs \(\d+, 24\)"),
-    ],
-)
-def test_tensors(roberta: Path, change: Callable[[dict[str, torch.Tensor]], None], message: str) -> None:
-    tensors = load_file(roberta / "model.safetensors")
-    change(tensors)
     save_file(tensors, roberta / "model.safetensors")
-    refused(roberta, message)
-
-
-class Payload:
-    """Pickles into a call of os.mkdir: loading it as an ordinary pickle makes the folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
-        return os.mkdir, (str(self.folder),)
-
-
-def test_bin_with_code_is_refused_and_not_run(roberta: Path) -> None:
-    tensors = load_file(roberta / "model.safetensors")
-    (roberta / "model.safetensors").unlink()
-    mark = roberta / "code-was-run"
-    torch.save({**tensors, "extra": Payload(mark)}, roberta / "pytorch_model.bin")
-    refused(roberta, r"pytorch_model.bin was not loaded: it names `posix.mkdir`.*Use the model's safetensors")
-    assert not mark.exists()
+    refused(roberta, "encoder.layer.0.output.dense.bias has values that are not finite")
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("pytorch_model.bin", b"no such format", "pytorch_model.bin was not loaded: "),
+        (
+            "pytorch_model.bin",
+            b"no such format",
+            "pytorch_model.bin was not loaded: .*Use the model's safetensors",
+        ),
         ("pytorch_model.bin", b"", "pytorch_model.bin is damaged, or not a checkpoint"),
         ("model.safetensors.index.json", b'{"weight_map": {"a": [1]}}', r"\[1\] is not the name of a file"),
         ("model.safetensors", b"\x08\0\0\0\0\0\0\0{}", "model.safetensors: not a safetensors file"),

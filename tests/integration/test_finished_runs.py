@@ -76,11 +76,3 @@ def test_patience_is_counted_across_restarts(tmp_path: Path) -> None:
         assert "early stop since valid performance" in done.stdout
         ends.append(torch.load(save / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"])
     assert ends == [8, 8]
-
-
-def test_it_resumes_under_a_larger_limit(tmp_path: Path) -> None:
-    data, save = write_task(tmp_path / "data", train=16), tmp_path / "save"
-    fairseq_train(*train_args(data, save, "freelb", *ADVERSARIAL, "--max-update", "3"))
-    longer = fairseq_train(*train_args(data, save, "freelb", *ADVERSARIAL, "--max-update", "5"))
-    assert "resumes after update 3 with --max-update: 3 -> 5" in longer.stdout
-    assert [log["num_updates"] for log in logged(longer, "train_inner")] == [4, 5]

@@ -11,18 +11,13 @@ import pytest
 import torch
 from fairseq.modules.checkpoint_activations import checkpoint_wrapper
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
-from support import ADVERSARIAL, batch, build, train_args, write_task
+from support import ADVERSARIAL, batch, build, train_args
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_adv.models.lean_layers import use_lean_layers
 
 DROPOUT = ["--dropout", "0.1", "--attention-dropout", "0.1"]
 DEEP = ["--encoder-layers", "12", "--optimizer", "torch_adamw"]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
 
 
 def layers_of(run: SimpleNamespace) -> Any:

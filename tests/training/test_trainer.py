@@ -34,7 +34,6 @@ from support import (
     train_args,
     verb,
     write_corpus,
-    write_task,
 )
 
 from fairseq_adv.data.errors import DataError
@@ -61,11 +60,6 @@ STARTS = [
     "fairseq-adv train",
     "fairseq-hydra-train",
 ]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_task(tmp_path_factory.mktemp("classes"))
 
 
 def start(name: str, data: Path, save: Path) -> list[str]:

@@ -13,12 +13,6 @@ from fairseq_adv.evaluation.predict.ensemble import Scores, join
 pytestmark = pytest.mark.fast
 
 
-def test_the_mean_is_that_of_the_log_probabilities() -> None:
-    a = choices([["A", "B", "C"]], [[-0.1, -9.0, -0.2]])
-    b = choices([["A", "B", "C"]], [[-8.0, -0.1, -0.2]], "b")
-    assert decide(join([a, b])).answers == ["C"]
-
-
 def test_answers_are_the_questions_own_labels() -> None:
     joined = join([choices([["A", "B", ""], ["1", "2", "3"]], [[-3, -1, NONE], [-2, -2.5, -0.1]])])
     assert decide(joined).answers == ["B", "3"]

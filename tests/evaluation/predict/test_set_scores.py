@@ -132,16 +132,15 @@ def table(path: Path) -> list[dict[str, str]]:
 
 
 def test_hans(models: Path, tmp_path: Path, run: CommandMain) -> None:
-    rows, other = hans_rows(), "contradiction"
-    data = renamed(models, tmp_path / "data", {"contradiction": other, other: "contradiction"})
+    rows = hans_rows()
     file = write_hans(tmp_path / "heuristics_evaluation_set.txt", rows)
-    words = [models / "mnli" / "a.pt", "--task", "hans", "--input", file, "--data", data, "--cpu"]
+    words = [models / "mnli" / "a.pt", "--task", "hans", "--input", file, "--cpu"]
     done = run(*words, "--json", "--out", tmp_path / "out")
     assert done.returncode == 0 and "WARNING" not in done.stderr, done.stderr
     found = json.loads(done.stdout)
     pairs = [(row["sentence1"], row["sentence2"]) for row in rows]
-    of_model = [one.label for one in load(words[0], device="cpu", data=data).predict(pairs)]
-    assert set(of_model) == {"entailment", other}
+    of_model = [one.label for one in load(words[0], device="cpu").predict(pairs)]
+    assert set(of_model) == {"entailment", "contradiction"}
     answers = ["entailment" if one == "entailment" else "non-entailment" for one in of_model]
     gold = [row["gold_label"] for row in rows]
     expected = {"accuracy": accuracy(gold, answers)}
@@ -309,4 +308,4 @@ def test_odd_files(task: str, name: str, content: Any, message: str, tmp_path: P
         file.write_text(json.dumps(content))
     with pytest.raises(DataError) as told:
         SETS[task].read(file, "dev")
-    assert f"{name}{message}" in str(told.value) or message in str(told.value)
+    assert name in str(told.value) and message in str(told.value)
