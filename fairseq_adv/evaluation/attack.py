@@ -76,16 +76,14 @@ def attack(
     Raises:
         DataError: ``how`` raises the margin, and the task has no classes.
     """
+    ascended: Callable[[Tensor, Sample], Tensor] = objective.loss
     if how.loss == "margin":
+        ascended = partial(margin, objective)
         try:
             objective.classes()
         except ValueError as error:
             task = type(objective.task).__name__
             raise DataError(f"--loss margin: {task} has no classes. Use --loss cross-entropy.") from error
-    losses: dict[str, Callable[[Tensor, Sample], Tensor]] = {
-        "cross-entropy": objective.loss, "margin": partial(margin, objective),
-    }  # fmt: skip
-    ascended = losses[how.loss]
     least, most = USEFUL_RATIOS
     if how.relative and not least <= how.epsilon <= most:
         logger.warning(

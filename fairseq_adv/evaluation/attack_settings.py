@@ -213,7 +213,7 @@ class Gate:
             if limit is None:
                 continue
             below = [
-                f"{attack} ({'no answer was right' if value is None else f'{100 * value:.1f} %'})"
+                f"{attack} ({'no answer was right' if value is None else f'{100 * value:.4g} %'})"
                 for (missed_limit, attack), value in missed.items()
                 if missed_limit == name
             ]

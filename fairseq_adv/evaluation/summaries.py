@@ -31,8 +31,8 @@ Point = tuple[float, float]  # two numbers that belong together
 _SCORES = ("accuracy", "pearson_and_spearman", "mcc", "f1", "ppl")
 # Options that may differ between runs of one setting.
 _OF_THE_RUN = re.compile(
-    "seed|no_seed_provided|save_dir|log_file|tensorboard_logdir|wandb_project|aim_.*|device_id"
-    "|distributed_(init_method|port)|job_logging_cfg"
+    "seed|no_seed_provided|num_workers|data_buffer_size|no_progress_bar|log_(interval|format)|save_dir"
+    "|log_file|tensorboard_logdir|wandb_project|aim_.*|device_id|distributed_(init_method|port)|job_logging_cfg"
 )
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import torch
 from fairseq.criterions import CRITERION_DATACLASS_REGISTRY, CRITERION_REGISTRY
 from fairseq.logging import metrics
 from omegaconf import OmegaConf
-from torch import nn
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.run_metrics import IN_BITS
@@ -139,8 +137,9 @@ def evaluate(
     if needs_classes and not names:
         raise DataError(f"--calibrate: {path} is not a classifier of texts. Leave --calibrate out.")
     logs, logits, right, examples = [], [], [], 0
-    smaller = "Pass a smaller --batch-size"
-    with memory_error_named(smaller), trained.autocast(), _outputs(trained.model) as outputs:
+    outputs: list[Any] = []  # what the model returns, call by call
+    hook = trained.model.register_forward_hook(lambda *call: outputs.append(call[-1]))
+    with memory_error_named("Pass a smaller --batch-size"), trained.autocast(), hook:
         for sample in trained.batches(split, batch_size, doing=f"validating {split}"):
             log = trained.task.valid_step(sample, trained.model, criterion)[2]
             examples += log["nsentences"]
@@ -219,17 +218,6 @@ def calibrate(path: Path, validated: Validated, split: str) -> float:
 def _check_finite(path: Path, validated: Validated) -> None:
     if not np.isfinite(validated.logits).all():
         raise DataError(f"--calibrate: {path}: the logits are not finite. Did the training diverge?")
-
-
-@contextmanager
-def _outputs(model: nn.Module) -> Iterator[list[Any]]:
-    """What the model returns in the block, call by call."""
-    outputs: list[Any] = []
-    hook = model.register_forward_hook(lambda _, __, output: outputs.append(output))
-    try:
-        yield outputs
-    finally:
-        hook.remove()
 
 
 def _classes(trained: Trained) -> list[str]:

@@ -32,7 +32,8 @@ def test_what_a_run_does_not_hold_is_a_dash() -> None:
 def test_seeds_are_joined_and_nothing_else(tmp_path: Path) -> None:
     def run(name: str, seed: int, score: float, updates: int = 10, **options: Any) -> Summary:
         folder = tmp_path / name
-        places = {"common": {"seed": seed, "log_file": f"{folder}/log"}, "model": {"seed": seed, **options}}
+        own = {"common": {"seed": seed, "log_file": f"{folder}/log"}, "dataset": {"num_workers": seed}}
+        places = {**own, "model": {"seed": seed, **options}}
         lines = line(updates, accuracy=score, loss_nats=score / 100)
         return summarise(write_run(folder, lines, **places))
 

@@ -81,14 +81,10 @@ class WordText:
         )
 
     def without(self, index: int) -> tuple[str, ...]:
-        """The texts without a word, and without the space before it (for the first word: after it)."""
+        """The original texts without a word and the space before it (for the first word: after it)."""
         place = self.places[index]
         texts = list(self.with_word(index, "").texts())
-        earlier = [
-            (one, word) for one, word in zip(self.places[:index], self.words) if one.text == place.text
-        ]
-        start = place.start + sum(len(word) - (one.end - one.start) for one, word in earlier)
-        before, after = texts[place.text][:start], texts[place.text][start:]
+        before, after = texts[place.text][: place.start], texts[place.text][place.start :]
         is_first = index == 0 or self.places[index - 1].text != place.text
         texts[place.text] = before + after.removeprefix(" ") if is_first else before.removesuffix(" ") + after
         return tuple(texts)

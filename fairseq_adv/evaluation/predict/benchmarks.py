@@ -34,6 +34,7 @@ class PredictionTask:
 
     name: str  # used in messages and file names
     glue: TaskLayout | None = None  # the layout of its files, for a GLUE task
+    test_rows: int = 0  # of its test set, for a GLUE task
     second: bool = False  # whether its rows are GLUE's mismatched ones (fairseq's test1 and valid1)
     answer_file: AnswerFile | None = None  # of the task's record
 
@@ -83,22 +84,22 @@ def _refuse_other_questions(path: Path, ids: Sequence[str]) -> None:
         )
 
 
-def _glue(name: str, layout: str = "", second: bool = False) -> PredictionTask:
-    return PredictionTask(name, task_layout(layout or name), second)
+def _glue(name: str, test_rows: int, layout: str = "", second: bool = False) -> PredictionTask:
+    return PredictionTask(name, task_layout(layout or name), test_rows, second)
 
 
 GLUE_TASKS = (
-    _glue("CoLA"),
-    _glue("SST-2"),
-    _glue("MRPC"),
-    _glue("STS-B"),
-    _glue("QQP"),
-    _glue("MNLI-m", "MNLI"),
-    _glue("MNLI-mm", "MNLI", second=True),
-    _glue("QNLI"),
-    _glue("RTE"),
-    _glue("WNLI"),
-    _glue("AX"),
+    _glue("CoLA", 1063),
+    _glue("SST-2", 1821),
+    _glue("MRPC", 1725),
+    _glue("STS-B", 1379),
+    _glue("QQP", 390965),
+    _glue("MNLI-m", 9796, "MNLI"),
+    _glue("MNLI-mm", 9847, "MNLI", second=True),
+    _glue("QNLI", 5463),
+    _glue("RTE", 3000),
+    _glue("WNLI", 146),
+    _glue("AX", 1104),
 )
 # For the command's help. A task of the user's own may have more.
 BENCHMARKS = (
@@ -129,19 +130,7 @@ def prediction_task(name: str | None) -> PredictionTask:
 
 
 # File -> (rows of the test set, task whose labels it has).
-FILES: dict[str, tuple[int, str]] = {
-    "CoLA.tsv": (1063, "CoLA"),
-    "SST-2.tsv": (1821, "SST-2"),
-    "MRPC.tsv": (1725, "MRPC"),
-    "STS-B.tsv": (1379, "STS-B"),
-    "QQP.tsv": (390965, "QQP"),
-    "MNLI-m.tsv": (9796, "MNLI"),
-    "MNLI-mm.tsv": (9847, "MNLI"),
-    "QNLI.tsv": (5463, "QNLI"),
-    "RTE.tsv": (3000, "RTE"),
-    "WNLI.tsv": (146, "WNLI"),
-    "AX.tsv": (1104, "AX"),
-}
+FILES = {one.file("test", "tsv"): (one.test_rows, one.glue.name) for one in GLUE_TASKS if one.glue}
 _SCORE = re.compile(r"[0-9]+(\.[0-9]+)?")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Union
@@ -104,6 +105,9 @@ def predictor_for_rows(
     name = cfg.task._name
     record = _answering(path, name, OWN_DATA)
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
+    extra, trained_on = state.get("extra_state"), list[str]()
+    with suppress(DataError):  # its folder has other classes by now
+        trained_on = known_labels(cfg, extra)
     overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
     if record.words is None:
         return _tokenizer_task_predictor(path, cfg, inference, record)
@@ -111,8 +115,10 @@ def predictor_for_rows(
     with reported_as_data_error(path):
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
         options = merge_with_parent(TASK_DATACLASS_REGISTRY[name](), cfg.task)
-        extra = state.get("extra_state") if data is None else None
+        # If the folder that it was trained on is still there, the one in its place may have other names.
+        extra = None if trained_on and data is not None else extra
         labels = [] if options.regression_target else _class_names(path, cfg, extra)
+        labels = trained_on if sorted(trained_on) == sorted(labels) else labels
         dictionary = Dictionary()
         for label in labels:
             dictionary.add_symbol(label)

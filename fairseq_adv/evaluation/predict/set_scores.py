@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 import numpy as np
 
@@ -41,8 +42,9 @@ def answer_set(
 
 def _names(model: TextModel, chosen: EvaluationSet, label_map: Mapping[str, str]) -> dict[str, str]:
     """The set's class for each class of the model; of HANS, only entailment."""
-    if model.takes != "texts" or not model.labels:
-        what = f"takes {model.takes}" if model.takes != "texts" else "predicts numbers"
+    if model.takes != "texts" or not model.labels or model.several:
+        answers = "gives a text several labels" if model.several else "predicts numbers"
+        what = f"takes {model.takes}" if model.takes != "texts" else answers
         raise DataError(
             f"{chosen.name} has texts with classes, but this model {what}. Choose another checkpoint."
         )
@@ -79,14 +81,14 @@ def set_scores(chosen: EvaluationSet, rows: EvaluationRows, answers: Sequence[st
         return {**accuracy, **dict(heuristics), **_accuracies(rows.columns["subcase"], right)}
     if chosen.name == "ANLI":
         rounds = _accuracies(rows.columns["round"], right)
-        more = {"mean": _mean(rounds), "all rounds": accuracy["accuracy"]}
+        more = {"mean": fmean(rounds.values()), "all rounds": accuracy["accuracy"]}
         return {**rounds, **(more if len(rounds) > 1 else {})}
     if chosen.name == "AdvGLUE-MNLI":
         metrics = _accuracies(rows.columns["task"], right)
     else:
         task = chosen.name.partition("-")[2]
         metrics = measure(task, answers, rows.labels, np.zeros(len(answers), dtype=bool))
-    return {**metrics, "score": _mean(metrics)}
+    return {**metrics, "score": fmean(metrics.values())}
 
 
 def _accuracies(groups: Sequence[str], right: Sequence[bool]) -> dict[str, float]:
@@ -95,7 +97,3 @@ def _accuracies(groups: Sequence[str], right: Sequence[bool]) -> dict[str, float
     for group, one in zip(groups, right):
         right_of.setdefault(group, []).append(one)
     return {group: 100.0 * sum(ones) / len(ones) for group, ones in right_of.items()}
-
-
-def _mean(scores: Mapping[str, float]) -> float:
-    return sum(scores.values()) / len(scores)

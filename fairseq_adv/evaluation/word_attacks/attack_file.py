@@ -129,8 +129,8 @@ def _attacked(
             raise DataError(f"{request.file.path}: no example has a word to change. Pass another --side.")
         logger.warning("%d of %d examples have no word to change: they can't be fooled", bare, len(examples))
     victim = Victim(model, examples)
-    first = examples[0].example
-    victim([(first.id, first.text.originals)])  # reports mismatches before anything is written
+    # What the model can't read is told before anything is written.
+    victim([(one.example.id, one.example.text.originals) for one in examples])
     if isinstance(settings, Settings):
         start = partial(search, parts=build(settings, request.resources, victim, request.inference.device))
     else:
@@ -140,7 +140,7 @@ def _attacked(
     records = _attack(examples, start, part, request.at_once, settings.attack)
     tried = [record for record in records if record["status"] != SKIPPED]
     same = sum(record["why"] == NOTHING for record in tried)
-    if isinstance(settings, Variants) and same and same == len(tried):
+    if same and same == len(tried):
         raise DataError(
             f"{request.file.path}: {settings.attack} changes nothing in these texts. Leave it out."
         )

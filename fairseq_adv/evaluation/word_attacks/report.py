@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from fairseq_adv.evaluation.attack_settings import TITLES, Settings, Variants
-from fairseq_adv.evaluation.word_attacks.search import FAILED, SKIPPED, SUCCEEDED
+from fairseq_adv.evaluation.word_attacks.search import FAILED, SKIPPED, STATUS, SUCCEEDED
 
 _Records = Sequence[Mapping[str, Any]]
 
@@ -125,13 +125,12 @@ pre { background: #f4f4f4; padding: 1em; overflow-x: auto; }
 article { border-top: 1px solid #ccc; padding: .6em 0; }
 del { background: #fdd; color: #900; } ins { background: #dfd; color: #060; text-decoration: none; }
 .about { color: #666; font-size: .85em; }"""
-_ORDER = {"succeeded": 0, "failed": 1, "skipped": 2}
 
 
 def page(results: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> str:
     """The page: the summary, then the examples, starting with those whose answer changed."""
     title = escape(f"{results['title']}: what changed")
-    ordered = sorted(records, key=lambda record: _ORDER[record["status"]])
+    ordered = sorted(records, key=lambda record: -STATUS.index(record["status"]))
     body = "".join(map(_article, ordered))
     numbers = escape("\n".join(lines(results)))
     return f"""<!DOCTYPE html>

@@ -150,13 +150,14 @@ class _Searching(Asking):
 
     def _descend(self, first: Scored, order: Sequence[int]) -> Search:
         allowed = part(self.settings.max_changed_share, len(first.text.words))
-        now = first
+        now, tried = first, 0
         for place in order:
             if self.queries >= self.budget:
                 return self.outcome(FAILED, "the query budget is used up", first, now)
             if len(now.text.changed()) >= allowed:
                 return self.outcome(FAILED, "the share of words that may change is used up", first, now)
             texts, similarities = yield from self._candidates(now.text, place)
+            tried += len(texts)
             scored = yield from self.scores(texts, similarities)
             scored.sort(key=lambda one: -one.score)
             if not scored or scored[0].score <= now.score:
@@ -164,7 +165,9 @@ class _Searching(Asking):
             now = scored[0]
             if now.predicted != self.example.gold:
                 return self.outcome(SUCCEEDED, "the model's answer changed", first, self._best(scored))
-        why = "the query budget is used up" if self.queries >= self.budget else "every word was tried"
+        if self.queries >= self.budget:
+            return self.outcome(FAILED, "the query budget is used up", first, now)
+        why = "every word was tried" if tried else NOTHING
         return self.outcome(FAILED, why, first, now)
 
     def _best(self, scored: Sequence[Scored]) -> Scored:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import glue_samples
@@ -18,11 +19,11 @@ from support import CommandMain
 from tiny import rename_labels, save
 
 from fairseq_adv import load
-from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS
+from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationRows
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
-from fairseq_adv.evaluation.predict.set_scores import set_scores
+from fairseq_adv.evaluation.predict.set_scores import answer_set, set_scores
 
 SETS = {one.name: one for one in EVALUATION_SETS}
 NLI = ("entailment", "neutral", "contradiction")
@@ -254,7 +255,7 @@ def test_classes_are_matched_by_name(models: Path, tmp_path: Path, run: CommandM
 
     plain = answers({})
     swap = {"entailment": "contradiction", "contradiction": "entailment"}
-    assert answers(swap) == [swap[name] for name in plain] != plain
+    assert answers(swap) == plain  # in the order of the folder that the model was trained on
     assert answers({name: name.upper() for name in plain}) == plain
     numbers = {"entailment": "2", "neutral": "0", "contradiction": "1"}
     assert answers(numbers, "--label-map", *(f"{name}={number}" for name, number in numbers.items())) == plain
@@ -282,6 +283,17 @@ def test_refused_before_the_model_runs(
     done = run(models / model / "a.pt", *words, "--cpu", *more)
     assert done.returncode == 2 and message in done.stderr
     assert len(done.stderr.splitlines()) == 1 and not (tmp_path / "out").exists()
+
+
+def test_a_model_with_several_labels_a_text_is_refused() -> None:
+    """Two labels, or none, are no answer of the set's."""
+    model: Any = SimpleNamespace(
+        takes="texts", labels=["entailment", "neutral", "contradiction"], several=True
+    )
+    with pytest.raises(
+        DataError, match="ANLI has texts with classes, but this model gives a text several la"
+    ):
+        answer_set(model, SETS["ANLI"], EvaluationRows([("a", "b")], ["neutral"], {}), {})
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_questions(side: str, tmp_path: Path, attack: CommandMain) -> None:
     assert first.tolist() == pytest.approx(list(answer.probabilities.values()), abs=1e-6)
 
 
-def test_a_change_that_makes_a_question_too_long(tmp_path: Path) -> None:
+def test_a_change_that_makes_a_question_too_long(tmp_path: Path, attack: CommandMain) -> None:
     """It leaves the right answer certain; a question that is too long as it is is refused."""
     data = write_questions(tmp_path / "data", choices=(2,))
     save(data, tmp_path / "a.pt", "--max-positions", "12", task="arc_retrieval")
@@ -245,6 +245,9 @@ def test_a_change_that_makes_a_question_too_long(tmp_path: Path) -> None:
     assert found[1] == pytest.approx(alone) and victim([long])[0].tolist() == [0, 1]
     with pytest.raises(DataError, match=r"rows.jsonl:2: .* 13 tokens"):
         victim([fits, ("1", examples[1].example.text.originals)])
+    out = tmp_path / "out"
+    done = attack(tmp_path / "a.pt", *DEEPWORDBUG, "--data", tmp_path / "rows.jsonl", "--out", out)
+    assert done.returncode == 2 and not out.exists()  # before the first is attacked
 
 
 @pytest.fixture(scope="module")
@@ -292,12 +295,13 @@ def test_every_attack_and_its_settings(
     words = [
         str(resources) if word == "R" else word.replace("R/", f"{resources}/") for word in options.split()
     ]
-    data = ["--data", films / "rows.jsonl", *TEXTS]
+    rows = [*read(films / "rows.jsonl"), *read_answers(films, [{"text": "a good film"}])]
+    data = ["--data", write_json_lines(tmp_path / "rows.jsonl", rows), *TEXTS]
     done = attack(films / "a.pt", "--attack", *words, *data, "--cpu", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert [text for text in told if text not in done.stdout] == []
     asked = [r["queries"] - 1 - r["words"] for r in lines(tmp_path / "out") if r["status"] != "skipped"]
-    assert max(asked) > 0 or words[0] == "pwws"  # whose few synonyms may all be missing
+    assert max(asked) > 0
     found = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert set(found["made_from"]["resources"]) == {
         word[2:].replace("-", "_") for word in words if word[2:].replace("-", "_") in RESOURCES
@@ -344,7 +348,8 @@ def test_examples_without_a_word_to_change_are_told(
 ) -> None:
     """They can't be fooled, so they raise Aua."""
     rows = [
-        {**row, "second": second} for row, second in zip(read(pairs / "rows.jsonl"), ("", "?!", "one", "two"))
+        {**row, "second": second}
+        for row, second in zip(read(pairs / "rows.jsonl"), ("", "?!", "film", "actor"))
     ]
     columns = [*TEXTS, "--text-pair", "second"]
     given = [pairs / "a.pt", *DEEPWORDBUG, *columns, "--out", tmp_path / "out", "--data"]
@@ -362,7 +367,8 @@ def test_an_attack_that_changes_nothing_keeps_no_limit(
 ) -> None:
     """As look-alikes of Latin letters where there are none: no answer could change."""
     rows = read(films / "rows.jsonl")
-    words = [films / "a.pt", "--words", "homoglyphs", *TEXTS, "--variants", "2", "--max-flip-rate", "1"]
+    shared = [films / "a.pt", *TEXTS, "--max-flip-rate", "1"]
+    words = [*shared, "--words", "homoglyphs", "--variants", "2"]
     chinese = [{**row, "text": "难看"} for row in rows]
     right = read_answers(films, chinese)
     for name, some in (("none", right[:2]), ("some", [*right[:2], *rows])):
@@ -371,6 +377,10 @@ def test_an_attack_that_changes_nothing_keeps_no_limit(
         done = attack(*words, "--data", data, "--out", tmp_path / name)
         if name == "none":
             assert done.returncode == 2 and "homoglyphs changes nothing in these texts" in done.stderr
+            (tmp_path / "near.json").write_text('{"nowhere": ["anywhere"]}')
+            words_too = ["--attack", "textfooler", "--neighbours", tmp_path / "near.json"]
+            done = attack(*shared, *words_too, "--data", data, "--out", tmp_path / "textfooler")
+            assert done.returncode == 2 and "textfooler changes nothing in these texts" in done.stderr
         else:
             assert done.returncode == 0 and "homoglyphs changes nothing in " in caplog.text
 

@@ -78,11 +78,11 @@ def summary(name: str, aua: float, suc: float | None) -> dict[str, Any]:
         ),
         (
             Gate(0.81), [("a", "min_accuracy", 0.8)],
-            ["accuracy under attack of at least 81 %: missed under a (80.0 %)"],
+            ["accuracy under attack of at least 81 %: missed under a (80 %)"],
         ),
         (
             Gate(None, 0.19), [("a", "max_flip_rate", 0.2)],
-            ["flip rate of at most 19 %: missed under a (20.0 %)"],
+            ["flip rate of at most 19 %: missed under a (20 %)"],
         ),
     ],
 )  # fmt: skip
