@@ -58,7 +58,7 @@ from fairseq_adv.fairseq_patches import (
     workers,
 )
 from fairseq_adv.fairseq_patches.replace import LOOP, Original, put, replace
-from fairseq_adv.training.metrics_file import write_metrics
+from fairseq_adv.training.metrics_file import MetricsFile
 from fairseq_adv.training.trainer import Trainer
 from fairseq_adv_compat.machine import ask_for_huge_pages
 
@@ -129,4 +129,4 @@ LOOP.update(  # functions of fairseq_cli.train
     get_valid_stats=training_loop.get_valid_stats,
 )
 put(fairseq.trainer, "Trainer", Trainer)
-write_metrics()
+progress.watchers.append(MetricsFile())

@@ -50,10 +50,14 @@ def test_importing_the_package_or_load_changes_nothing_and_the_plugin_registers_
     assert ask(code) == "True True True True"
 
 
-def test_fairseqs_adam_leaves_the_compiler_out() -> None:
+@pytest.mark.parametrize(
+    ("module", "made"),
+    [("fairseq.optim.adam", "Adam([weight])"), ("fairseq_adv.optim", "_AdamW([weight], 1e-8)")],
+)
+def test_adam_leaves_the_compiler_out(module: str, made: str) -> None:
     code = (
-        "import sys, torch, fairseq_adv.plugin\nfrom fairseq.optim.adam import Adam\n"
-        "weight = torch.nn.Parameter(torch.ones(1))\none = Adam([weight])\none.zero_grad()\n"
+        f"import sys, torch, fairseq_adv.plugin\nfrom {module} import {made.partition('(')[0]}\n"
+        f"weight = torch.nn.Parameter(torch.ones(1))\none = {made}\none.zero_grad()\n"
         "weight.grad = torch.ones(1)\none.step()\none.load_state_dict(one.state_dict())\n"
         "print(weight.item() < 1, 'torch._dynamo' in sys.modules)"
     )

@@ -119,10 +119,10 @@ WRONG: dict[str, tuple[str, Any, str]] = {
     ),
     "a text": ("criterion", "frelb", "criterion._name: there is no criterion 'frelb'"),
     "no optimizer": ("optimizer", None, "optimizer._name: none is named"),
-    "no module": (
+    "checkpoints at the same time": (
         "checkpoint",
         {"write_checkpoints_asynchronously": True},
-        "needs iopath: pip install iopath",
+        "--write-checkpoints-asynchronously: of several checkpoints that are due, fairseq then",
     ),
 }
 

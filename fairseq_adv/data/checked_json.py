@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.io import decoded
 from fairseq_adv.data.lines import lines_of, some_rows
 
 _LARGEST = 2 << 30  # bytes that a JSON file may take in memory
@@ -157,10 +158,7 @@ def _document(path: Path) -> str:
             f"{path}: {size >> 20} MiB of JSON could take {parsed / 2**30:.1f} GiB of memory, more than "
             f"{_LARGEST >> 30}. Split the file."
         )
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8. Save the file as UTF-8.") from error
+    return decoded(content, path).removeprefix("\ufeff")
 
 
 def _object(text: str, where: str, fix: str) -> Dict[str, Any]:

@@ -27,6 +27,8 @@ _PACKED = {
     b"\xfd7zXZ\0": "xz",
     b"\x28\xb5\x2f\xfd": "Zstandard",
     b"PK\3\4": "zip, as .xlsx is",
+    b"BZh91AY&SY": "bzip2",
+    b"PAR1\x15": "parquet",
 }
 Row = TypeVar("Row")
 _max_line: ContextVar[int] = ContextVar("max_line", default=MAX_LINE_MB << 20)
@@ -61,13 +63,13 @@ def too_long(where: str, what: str = "the line", limit: Optional[int] = None, hi
     )
 
 
-def check_unpacked(path: Path, size: int) -> None:
+def check_unpacked(path: Path, size: int, packed: int) -> None:
     """Raises DataError if a compressed file unpacks to far more bytes than compressed text does.
 
     Args:
         size: how much of it was unpacked.
     """
-    if size > max(4 * max_line(), _RATIO * path.stat().st_size):
+    if size > max(4 * max_line(), _RATIO * packed):
         raise DataError(
             f"{path}: unpacks to more than {_RATIO} times its size ({size >> 20} MiB so far), unlike text. "
             "Is it the right file? If so, unpack it first and pass the result."
@@ -79,6 +81,8 @@ def check_head(path: Path, head: bytes, encoding: Optional[str] = None) -> None:
     packed = next((name for magic, name in _PACKED.items() if head.startswith(magic)), None)
     if packed is not None:
         raise DataError(f"{path}: looks like {packed}, not text. Unpack it, or correct its ending.")
+    if encoding is None and head.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+        raise DataError(f"{path}: looks like UTF-16, not UTF-8. Save the file as UTF-8.")
     name = (encoding or "").lower().replace("-", "").replace("_", "")
     is_told = name.startswith(("utf16", "utf32")) or head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
     zeros = [head[side::2].count(0) for side in (0, 1)]
@@ -133,6 +137,7 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
         newline: as for Python's ``open``: a line feed; or empty, if a carriage return ends a line too.
     """
     limit, number, size = max_line(), 0, 0
+    packed = path.stat().st_size if path.suffix.lower() == ".gz" and path.is_file() else 0
     try:
         with opened(path) as file:
             check_head(path, file.peek(HEAD)[:HEAD], encoding)  # type: ignore[attr-defined]
@@ -141,8 +146,8 @@ def whole_lines(path: Path, encoding: Optional[str], newline: str) -> Iterator[s
                 size += len(line)
                 if 4 * len(line) > limit and len(line.encode("utf-8", "surrogatepass")) > limit:
                     raise too_long(f"{path}:{number + 1}")
-                if path.suffix.lower() == ".gz":
-                    check_unpacked(path, size)
+                if packed:
+                    check_unpacked(path, size, packed)
                 yield line[1:] if number == 0 and line.startswith("\ufeff") else line
                 number += 1
     except UnicodeDecodeError as error:

@@ -45,36 +45,23 @@ def encode_without_waiting(
     if on_host is src_tokens or may_be_fused or return_all_hiddens:
         return original(self, src_tokens, src_lengths, return_all_hiddens, token_embeddings)
     padding = src_tokens.eq(self.padding_idx) if on_host.eq(self.padding_idx).any() else None
-    return _encoded(self, src_tokens, padding, token_embeddings)
-
-
-def _encoded(
-    encoder: Any, tokens: Tensor, padding: Tensor | None, token_embeddings: Tensor | None
-) -> Encoded:
-    """The rest of ``forward_scriptable``.
-
-    Args:
-        tokens: (rows, tokens) int64.
-        padding: (rows, tokens) bool, true on padding; ``None``: there is none.
-        token_embeddings: (rows, tokens, dim) or ``None``, as in ``forward_scriptable``.
-    """
-    x, embedded = encoder.forward_embedding(tokens, token_embeddings)
+    x, embedded = self.forward_embedding(src_tokens, token_embeddings)
     if padding is not None:
         x = x * (1 - padding.unsqueeze(-1).type_as(x))
     x = x.transpose(0, 1)
-    for layer in encoder.layers:
+    for layer in self.layers:
         x = layer(x, encoder_padding_mask=padding)
         x = x[0] if isinstance(x, tuple) and len(x) == 2 else x
-    if encoder.layer_norm is not None:
-        x = encoder.layer_norm(x)
+    if self.layer_norm is not None:
+        x = self.layer_norm(x)
     return {
         "encoder_out": [x],
-        "encoder_padding_mask": [tokens.eq(encoder.padding_idx) if padding is None else padding],
+        "encoder_padding_mask": [src_tokens.eq(self.padding_idx) if padding is None else padding],
         "encoder_embedding": [embedded],
         "encoder_states": [],
         "fc_results": [],
         "src_tokens": [],
-        "src_lengths": [tokens.ne(encoder.padding_idx).sum(dim=1, dtype=torch.int32).reshape(-1, 1)],
+        "src_lengths": [src_tokens.ne(self.padding_idx).sum(dim=1, dtype=torch.int32).reshape(-1, 1)],
     }
 
 

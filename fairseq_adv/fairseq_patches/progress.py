@@ -80,14 +80,13 @@ def save(original: Original, cfg: Any, trainer: Trainer, epoch_itr: Any, val_los
     fairseq/checkpoint_utils.py, line 43: Python's ``max(nan, 90)`` is NaN. The best score was forgotten, and
     ``checkpoint_best.pt`` overwritten by the next model, however bad.
     """
-    is_nan = val_loss is not None and math.isnan(val_loss)
-    is_a_score, unseen = val_loss is not None and not is_nan, getattr(trainer, "unseen_loss", None)
-    trainer.unseen_loss = val_loss if is_nan else unseen  # reduce_lr_on_plateau counts it
+    if val_loss is not None and epoch_itr.end_of_epoch():  # reduce_lr_on_plateau counts a NaN too
+        trainer.unseen_loss = val_loss
+    is_a_score = val_loss is not None and not math.isnan(val_loss)
     result = original(cfg, trainer, epoch_itr, val_loss if is_a_score else None)
-    trainer.unseen_loss = unseen
+    trainer.unseen_loss, trainer.saved_update = None, trainer.get_num_updates()
     if _watched_trainer() is not None and not cfg.no_save:
-        best = getattr(checkpoint_utils.save_checkpoint, "best", None)
-        is_best = is_a_score and val_loss == best
+        is_best = is_a_score and val_loss == getattr(checkpoint_utils.save_checkpoint, "best", None)
         _notify(trainer, trainer.get_num_updates(), epoch_itr.epoch, SAVED, {"is_best": float(is_best)}, {})
     return result
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import fields
 from difflib import get_close_matches
-from importlib.util import find_spec
 from typing import Any
 
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, MODEL_DATACLASS_REGISTRY, MODEL_REGISTRY
@@ -37,14 +36,14 @@ def check_run(cfg: Any, is_built: bool = False) -> None:
 
     Raises:
         DataError: an option has a number that it can't have, or a character by which a path in fairseq's
-            log would control a terminal; a model has no such option; iopath is missing. Names the option and
+            log would control a terminal; a model has no such option. Names the option and
             the fix.
     """
     classes = {part: _classes_of(part, _name(cfg.get(part))) for part in OF_FAIRSEQ}
     if not any(_is_of_this_project(classes[part][0]) for part in ("criterion", "task")):
         return
     _refuse_controls(cfg)
-    _check_iopath(cfg.checkpoint)
+    _refuse_asynchronous_checkpoints(cfg.checkpoint)
     if not is_built:
         _refuse_unknown(cfg.get("model"), *classes["model"])
     try:
@@ -63,11 +62,12 @@ def check_run(cfg: Any, is_built: bool = False) -> None:
             _refuse_odd(options, declared)
 
 
-def _check_iopath(options: Any) -> None:
-    """fairseq would log a traceback, and end with status 0."""
-    if options.write_checkpoints_asynchronously and find_spec("iopath") is None:
+def _refuse_asynchronous_checkpoints(options: Any) -> None:
+    """fairseq/checkpoint_utils.py, line 116."""
+    if options.write_checkpoints_asynchronously:
         raise DataError(
-            "--write-checkpoints-asynchronously needs iopath: pip install iopath. Or leave the option out"
+            "--write-checkpoints-asynchronously: of several checkpoints that are due, fairseq then writes "
+            "one, and checkpoint_last.pt and checkpoint_best.pt may be old or missing. Leave the option out"
         )
 
 
@@ -114,7 +114,7 @@ def check_arguments(args: Namespace) -> None:
     for name, value in vars(args).items():
         if isinstance(value, str) and "${" in value:  # the name of another option, in a yaml
             raise DataError(f"{name}: {value}: must not have ${{. Leave it out")
-    _check_iopath(args)
+    _refuse_asynchronous_checkpoints(args)
     declared: dict[str, Numbers] = {}
     names = {"task": args.task, "model": args.arch, "criterion": args.criterion}
     for part in OF_FAIRSEQ:

@@ -19,14 +19,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from fairseq_adv.fairseq_patches.replace import Original
 from fairseq_adv.fairseq_patches.save_dir_lock import note_the_stop
+from fairseq_adv.fairseq_patches.workers import gathered
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ def _listen() -> None:
 
 
 def _note(number: int, _: object) -> None:
-    again = Stop.sent == number == signal.SIGINT and time.monotonic() - Stop.since > _SAME_KEY
+    again = Stop.sent and number == signal.SIGINT and time.monotonic() - Stop.since > _SAME_KEY
     if again:
         raise KeyboardInterrupt
     if number == signal.SIGHUP:
@@ -101,6 +100,8 @@ def is_asked_to_stop(trainer: Any) -> bool:
 def _why_not_resumable(cfg: Any) -> str:
     if cfg.no_save or cfg.no_last_checkpoints:
         return "no checkpoint_last.pt was asked for"
+    if cfg.write_checkpoints_asynchronously:
+        return "fairseq writes no checkpoint_last.pt beside another (--write-checkpoints-asynchronously)"
     if cfg.no_save_optimizer_state:
         return "it can't be resumed without the optimizer's state (--no-save-optimizer-state)"
     resets = (cfg.reset_optimizer, cfg.reset_dataloader, cfg.reset_lr_scheduler, cfg.reset_meters)
@@ -126,10 +127,7 @@ def leave(cfg: Any, trainer: Any) -> None:
     """Ends the process when all workers are here and rank 0 has written its checkpoint."""
     if cfg.checkpoint.write_checkpoints_asynchronously:
         PathManager.async_close()
-    sent = torch.tensor(float(Stop.sent), device=trainer.device)
-    if trainer.data_parallel_world_size > 1:
-        distributed_utils.all_reduce(sent, group=trainer.data_parallel_process_group, op="max")
-    number = signal.Signals(int(sent))
+    number = signal.Signals(max(gathered(trainer, Stop.sent)))
     left = _why_not_resumable(cfg.checkpoint)
     goes_on = left or "run the same command again to resume"
     for child in multiprocessing.active_children():  # torch would wait 5 seconds for the data loaders

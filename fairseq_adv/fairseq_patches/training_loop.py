@@ -166,8 +166,8 @@ def validate_and_save(
     _forget_no_number()
     is_last = end_of_epoch and (_was_last(cfg, epoch_itr) or trainer.get_lr() <= cfg.optimization.stop_min_lr)
     if not is_done and (is_last or signals.is_asked_to_stop(trainer)):
-        if not _is_saved(cfg, trainer.get_num_updates(), epoch_itr.epoch, end_of_epoch):
-            trainer.unseen_loss = losses[0]  # by the learning rate's schedule, at the end of an epoch
+        if getattr(trainer, "saved_update", None) != trainer.get_num_updates():
+            trainer.unseen_loss = losses[0] if end_of_epoch else None  # for reduce_lr_on_plateau
             checkpoint_utils.save_checkpoint(
                 cfg.checkpoint, trainer, epoch_itr, losses[0] if is_last else None
             )
@@ -254,13 +254,6 @@ def _why_no_update(update_freq: Sequence[int], epoch_itr: Any) -> str:
 def _was_last(cfg: Any, epoch_itr: Any) -> bool:
     """Whether the epoch that has ended is the last one."""
     return 0 < (cfg.optimization.max_epoch or 0) < epoch_itr.next_epoch_idx  # type: ignore[no-any-return]
-
-
-def _is_saved(cfg: Any, updates: int, epoch: int, end_of_epoch: bool) -> bool:
-    """Whether fairseq has just written ``checkpoint_last.pt`` (fairseq_cli/train.py, line 393)."""
-    every = cfg.checkpoint.save_interval_updates
-    in_epoch = every > 0 and updates % every == 0 and updates >= cfg.dataset.validate_after_updates
-    return in_epoch or (end_of_epoch and epoch % cfg.checkpoint.save_interval == 0)
 
 
 def _add_remark(record: logging.LogRecord) -> bool:

@@ -14,17 +14,11 @@ from fairseq_adv.data.checked_json import json_line
 from fairseq_adv.data.errors import DataError, FullDisk, full_disk_named
 from fairseq_adv.data.io import atomic_write
 from fairseq_adv.data.run_metrics import EPOCH, METRICS, MetricLine, read_metrics
-from fairseq_adv.fairseq_patches.progress import Line, Watcher, watchers
+from fairseq_adv.fairseq_patches.progress import Line, Watcher
 from fairseq_adv.training.changed_options import Options, options_of
 from fairseq_adv.training.restart import checkpoint_path
 
 logger = logging.getLogger(__name__)
-
-
-def write_metrics() -> None:
-    """Every run of this process writes the file from now on. Calling it again has no effect."""
-    if not any(isinstance(watcher, MetricsFile) for watcher in watchers):
-        watchers.append(MetricsFile())
 
 
 class MetricsFile(Watcher):

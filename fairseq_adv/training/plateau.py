@@ -35,9 +35,8 @@ def resume_plateau(trainer: Trainer, extra: dict[str, Any] | None) -> None:
     scheduler = trainer.lr_scheduler
     if not isinstance(scheduler, ReduceLROnPlateauLRSchedule):
         return
-    kept, loss = extra[PLATEAU], extra.get("val_loss")
+    kept = extra[PLATEAU]
     for name in _COUNTED:
         setattr(scheduler.lr_scheduler, name, int(kept[name]))
-    position = extra["train_iterator"]  # of an epoch's end, it is the beginning of the next
-    if not position["iterations_in_epoch"]:
-        trainer.lr_step(position["epoch"] - 1, kept["loss"] if loss is None else loss)
+    if kept["loss"] is not None:  # of an epoch's end
+        trainer.lr_step(extra["train_iterator"]["epoch"] - 1, kept["loss"])

@@ -638,7 +638,7 @@ OURS = "Ours are alum_vat, awp, creat, flooding, "
         ("--criterion smart --alpha 3", "--alpha: no such option. Did you mean --vat-alpha?"),
         ("--criterion pgd --vat-alpha 3", "--vat-alpha: an option of alum_vat, sift, smart, not of pgd."),
         ("--max-epoch 3 4", "4: belongs to no option"),
-        ("--save-async", "--write-checkpoints-asynchronously needs iopath: pip ins"),
+        ("--save-async", "--write-checkpoints-asynchronously: of several checkpoints that"),
         ("--tensorboard-logdir ${x}", "tensorboard_logdir: ${x}: must not have ${. Leave it out"),
     ],
 )

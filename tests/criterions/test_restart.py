@@ -286,11 +286,12 @@ def epoch_of(run: SimpleNamespace, epoch: int, score: float) -> float:
     iterator = {"epoch": epoch + 1, "iterations_in_epoch": 0, "version": 2, "shuffle": True}
     run.trainer.consolidate_optimizer()
     path = Path(run.cfg.checkpoint.save_dir) / "checkpoint_last.pt"
+    at_its_end = SimpleNamespace(epoch=epoch, end_of_epoch=lambda: True)
 
     def write(cfg: Any, trainer: Any, epoch_itr: Any, val_loss: float | None) -> None:
         trainer.save_checkpoint(str(path), {"train_iterator": iterator, "val_loss": val_loss})
 
-    progress.save(write, run.cfg.checkpoint, run.trainer, SimpleNamespace(epoch=epoch), score)
+    progress.save(write, run.cfg.checkpoint, run.trainer, at_its_end, score)
     run.trainer.lr_step(epoch, score)
     return float(run.trainer.get_lr())
 

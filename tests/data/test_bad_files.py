@@ -5,6 +5,7 @@ How each reader reads good files is in the folder of its kind.
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 from collections.abc import Callable, Mapping
@@ -193,6 +194,9 @@ FILES: dict[str, tuple[Callable[[Path], object], list[tuple[str, bytes, str]]]] 
         ("a.csv.gz", b"text,label\n", "a.csv.gz: not a complete gzip file"),
         ("a.parquet", b"PAR1", "a.parquet: not a parquet file"),
         ("a.jsonl", '{"text": "a"}\n'.encode("utf-16-be"), "a.jsonl: looks like UTF-16-BE without a byte"),
+        ("a.jsonl", '{"text": "a"}\n'.encode("utf-16"), "a.jsonl: looks like UTF-16, not UTF-8. Save"),
+        ("a.jsonl", bz2.compress(b'{"text": "a"}\n'), "a.jsonl: looks like bzip2, not text. Unpack it"),
+        ("a.csv", b"PAR1\x15\x04", "a.csv: looks like parquet, not text"),
     ]),
     "table with --encoding": (table(**UTF8), [
         ("a.csv", b"a,b\nc,1\n\xe9,1\n", "a.csv:3: not utf-8 (invalid continuation byte). Pass the file"),

@@ -3,7 +3,7 @@
 FAULT      oom: a forward pass of the last worker raises; nan: it gives NaN; kill: it is killed there with
            SIGKILL; idle: that worker has no mini-batch in an update; save, copy: the process is killed with
            SIGKILL when it has written half of a checkpoint, or of the copy of one; INT, TERM, HUP, USR1: that
-           signal comes to the last worker and to the processes that load its data; twice: Ctrl-C, and again;
+           signal comes to the last worker and to the processes that load its data, or one after the other;
            elsewhere: that worker is in another folder, FAULT_OUT's neighbour; impatient: none, but it waits a
            second for another run to end
 FAULT_AT   the number of that pass, update or file, from 1
@@ -33,7 +33,11 @@ import fairseq_adv.plugin  # noqa: F401 (this file imports the package: --user-d
 from fairseq_adv.fairseq_patches import save_dir_lock
 from fairseq_adv.fairseq_patches.checkpoint_files import inference_copies
 
-SIGNALS = {"INT": ["INT"], "TERM": ["TERM"], "HUP": ["HUP"], "USR1": ["USR1"], "twice": ["INT", "INT"]}
+SIGNALS = {
+    **{name: [name] for name in ("INT", "TERM", "HUP", "USR1")},
+    "INT, Ctrl-C": ["INT", "INT"],
+    "TERM, Ctrl-C": ["TERM", "INT"],
+}
 FAULT, AT = os.environ["FAULT"], int(os.environ["FAULT_AT"])
 RANK = int(os.environ.get("RANK", "0"))
 IS_LAST = int(os.environ.get("WORLD_SIZE", "1")) - 1 == RANK

@@ -97,9 +97,10 @@ def test_what_is_due_after_the_update_is_done_as_ever(
 
 
 @pytest.mark.timing
-def test_ctrl_c_again_ends_it_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", ["INT", "TERM"])
+def test_ctrl_c_after_a_signal_ends_it_at_once(tmp_path: Path, first: str) -> None:
     args = train_args(write_task(tmp_path / "data"), tmp_path / "save", "standard")
-    done, ends = train_with("twice", 2, tmp_path / "out", args, workers=1)
+    done, ends = train_with(f"{first}, Ctrl-C", 2, tmp_path / "out", args, workers=1)
     assert done.returncode == -signal.SIGINT and "KeyboardInterrupt" in done.stderr
     assert ends[0]["updates"] == 1 and not (tmp_path / "save" / "checkpoint_last.pt").exists()
 

@@ -54,6 +54,7 @@ def write_table(path: Path, table: list[tuple[str, list[int]]], separator: str =
         out.writerow(["comment", *(["labels"] if separator else LABELS)])
         for text, held in table:
             names = f" {separator}".join(name for name, one in zip(LABELS, held) if one)
+            names += separator * held[0]  # as forms write it
             out.writerow([text, *([names] if separator else held)])
     return path
 

@@ -132,7 +132,7 @@ class Corpus:
                 messages.append(str(error))
                 continue
             for split in self.splits(shard):
-                messages += faults(self.folder(shard), split, len(self.tokenizer.dictionary))
+                messages += faults(self.folder(shard), split)
         return messages
 
     def counts(self, shards: Sequence[int]) -> Dict[str, Counts]:

@@ -87,15 +87,14 @@ class WordCache:
     def _learn(self) -> None:
         """Tokenises the words that are new."""
         words, self._numbers.new = self._numbers.new, []
-        matters = self.tokenizer.white_space_counts
         texts = []
         for word in words:
             first = word[:1] == "\n"
             body = word[1:] if first else word
             flags = _ROW if first else 0
-            if matters and not body and not first:
+            if not body and not first:
                 flags |= _BLANK
-            elif matters and not WHITE_SPACE.isdisjoint(body):
+            elif not WHITE_SPACE.isdisjoint(body):
                 flags |= _UNSAFE
             self._flags.append(flags)
             texts.append("" if flags & _UNSAFE else body if first else " " + body)
@@ -135,8 +134,6 @@ class WordCache:
         There, the cut that a white-space-preserving tokenizer makes depends on both sides. Two spaces are
         fine: the first is a token of its own, the second belongs to the word. Three are not.
         """
-        if not self.tokenizer.white_space_counts:
-            return []
         blanks = np.flatnonzero(flags & _BLANK)
         words = np.concatenate([np.flatnonzero(flags & _UNSAFE), blanks[1:][np.diff(blanks) == 1]])
         rows: Set[int] = set((np.searchsorted(starts, words, side="right") - 1).tolist())

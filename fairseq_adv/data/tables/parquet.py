@@ -59,7 +59,7 @@ def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, 
                 column = column.cast(_VIEWS.get(str(column.type), "string"))
             if name in texts:
                 size += _size_of(column, f"{path}: row", number, name)
-                check_unpacked(path, size)
+                check_unpacked(path, size, path.stat().st_size)
             try:
                 values[name] = column.to_pylist()
             except (ValueError, OverflowError) as error:  # times, mostly

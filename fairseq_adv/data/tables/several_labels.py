@@ -76,7 +76,8 @@ class LabelColumns:
                 f"{where}: {value!r:.40} in column {self.columns[0]!r} is neither a text nor a list of "
                 "texts. Correct it."
             )
-        return value.split(self.separator) if isinstance(value, str) else [str(name) for name in names]
+        cells = value.split(self.separator) if isinstance(value, str) else map(str, names)
+        return [name for name in cells if name.strip()]  # forms end a cell in a separator
 
 
 def check_label_name(name: str, where: str) -> str:

@@ -99,10 +99,6 @@ class MmapIndex:
         """Size that the whole file must have, in bytes."""
         return self.starts_at + 8 * self.rows
 
-    def count_rows(self, longest: int) -> int:
-        """How many rows have at most ``longest`` tokens; reads all lengths."""
-        return int(np.count_nonzero(self.lengths() <= longest))
-
     def check_rows(self, fix: str, least: int = 1) -> None:
         """Raises DataError if a row has fewer than ``least`` tokens, or doesn't begin where the one before it
         ends; reads all lengths and starts.
@@ -150,7 +146,7 @@ def count_index(folder: Path, split: str, longest: int = 0) -> Tuple[int, int]:
         if part and not path.is_file():
             break
         index = read_index(path, "Prepare the data again, or pass --train-subset.")
-        rows += index.count_rows(longest) if longest else index.rows
+        rows += int((index.lengths() <= longest).sum()) if longest else index.rows
         tokens += path.with_suffix(".bin").stat().st_size // index.itemsize
     return rows, tokens
 

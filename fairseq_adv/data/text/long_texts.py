@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ HEAD, HEAD_TAIL, WINDOWS = CHOICES = ("head", "head-tail", "windows")
 HEAD_AND_END = "head and end"
 """Of a Hugging Face folder, whose model has always seen a text's end: without the tokens before it."""
 _BEGIN, _END = 0, 2  # fairseq's <s> and </s>
-_TOKENS, _LENGTHS = "net_input.src_tokens", "net_input.src_lengths"
+_TOKENS = "net_input.src_tokens"
 
 
 class _Cut(BaseWrapperDataset):
@@ -90,56 +91,61 @@ def windows_in(lengths: npt.NDArray[np.int64], most: int) -> npt.NDArray[np.int6
     return np.where(lengths <= most, 1, -(-(lengths - 2) // (most - 2)))
 
 
-@dataclass(frozen=True)
-class _Windows:
-    """How rows are divided: a window has the row's first token, some others, and its ``</s>``.
+class _Windows(BaseWrapperDataset):
+    """Rows in windows: each has the row's first token, some others, and its ``</s>``.
 
     Windows follow each other; the last one ends at the text's end, and begins earlier if it were shorter than
     the others.
     """
 
-    rows: FairseqDataset
-    most: int
+    def __init__(self, rows: FairseqDataset, most: int, padding_idx: int) -> None:
+        super().__init__(rows)
+        self.most, self.padding_idx = most, padding_idx
 
-    def count(self) -> npt.NDArray[np.int64]:
-        """(rows,) the windows of each."""
-        return windows_in(np.asarray(self.rows.sizes, dtype=np.int64), self.most)
-
-    def of(self, index: int) -> list[Tensor]:
-        row: Tensor = self.rows[index]
+    def __getitem__(self, index: int) -> list[Tensor]:
+        row: Tensor = self.dataset[index]
         if len(row) <= self.most:
             return [row]
         inside, end = self.most - 2, len(row) - 1
         begins = [*range(1, end - inside, inside), end - inside]
         return [torch.cat([row[:1], row[begin : begin + inside], row[-1:]]) for begin in begins]
 
-
-class _Column(BaseWrapperDataset):
-    """A column of a mini-batch of windows: ``what`` says which."""
-
-    def __init__(self, windows: _Windows, what: str, padding_idx: int = 0) -> None:
-        super().__init__(windows.rows)
-        self.windows, self.what, self.padding_idx = windows, what, padding_idx
-
-    def __getitem__(self, index: int) -> Any:
-        windows = self.windows.of(index)
-        if self.what == _TOKENS:
-            return windows
-        return [int(index) if self.what == "row_ids" else len(window) for window in windows]
-
-    def collater(self, samples: Sequence[Any]) -> Any:
-        together = [one for sample in samples for one in sample]
-        if self.what == _TOKENS:
-            return data_utils.collate_tokens(together, self.padding_idx)
-        if self.what == "example":
-            counts = torch.tensor([len(sample) for sample in samples])
-            return torch.repeat_interleave(torch.arange(len(samples)), counts)
-        if self.what == _LENGTHS:
-            return torch.tensor(together)
-        return sum(together) if self.what == "ntokens" else together
+    def collater(self, samples: Sequence[list[Tensor]]) -> Tensor:
+        return data_utils.collate_tokens(list(chain(*samples)), self.padding_idx)
 
 
-class WindowedTexts(NestedDictionaryDataset):
+class WithTokens:
+    """A data set whose examples enter a mini-batch with all their rows."""
+
+    tokens: npt.NDArray[np.int64]  # (examples,) what each adds to ``--max-tokens``, with padding
+
+    def num_tokens(self, index: int) -> int:
+        return int(self.tokens[index])
+
+    def batch_by_size(
+        self, indices: npt.NDArray[np.int64], max_tokens: int | None = None, *args: Any, **more: Any
+    ) -> Any:
+        """Like fairseq's, but names an example that is too large for any mini-batch."""
+        self.check_tokens(indices, max_tokens)
+        return super().batch_by_size(indices, max_tokens, *args, **more)  # type: ignore[misc]
+
+    def check_tokens(
+        self, indices: npt.NDArray[np.int64], limit: int | None, option: str = "--max-tokens"
+    ) -> None:
+        """Raises DataError if one of these examples is larger than ``option``, which is ``limit``."""
+        tokens = self.tokens[indices]
+        if limit and len(tokens) and tokens.max() > limit:
+            raise DataError(
+                f"{self.rows_named(int(indices[tokens.argmax()]))} have {tokens.max()} tokens, more than "
+                f"{option} {limit}. Pass {option} {tokens.max()} or more, or --batch-size instead"
+            )
+
+    @abstractmethod
+    def rows_named(self, index: int) -> str:
+        """An example's rows, for a message."""
+
+
+class WindowedTexts(WithTokens, NestedDictionaryDataset):
     """Texts with all their windows. In a mini-batch of S texts with R windows of at most T tokens,
     net_input.src_tokens is (R, T) int64 and net_input.src_lengths (R,); example, (R,) int64, is the text of
     each window, from 0 to S - 1, and row_ids, a list, its position in the data set.
@@ -151,38 +157,26 @@ class WindowedTexts(NestedDictionaryDataset):
 
     Attributes:
         counts: (texts,) the windows of each.
-        tokens: (texts,) what each adds to ``--max-tokens``, with padding.
     """
 
     def __init__(self, defn: dict[str, Any], rows: FairseqDataset, most: int, padding_idx: int) -> None:
-        windows = _Windows(rows, most)
-        columns = (_TOKENS, _LENGTHS, "ntokens", "example", "row_ids")
-        new = {name: _Column(windows, name, padding_idx) for name in columns}
         longest = np.minimum(rows.sizes, most)
-        super().__init__({**defn, **new}, sizes=[longest])
-        self.counts = windows.count()
+        super().__init__({**defn, _TOKENS: _Windows(rows, most, padding_idx)}, sizes=[longest])
+        self.counts = windows_in(np.asarray(rows.sizes, dtype=np.int64), most)
         self.tokens = self.counts * longest
 
-    def num_tokens(self, index: int) -> int:
-        return int(self.tokens[index])
+    def collater(self, samples: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        batch: dict[str, Any] = super().collater(samples)
+        if samples:
+            texts = [sample[_TOKENS] for sample in samples]
+            lengths = [len(window) for windows in texts for window in windows]
+            batch["net_input"]["src_lengths"], batch["ntokens"] = torch.tensor(lengths), sum(lengths)
+            batch["example"] = torch.tensor([k for k, windows in enumerate(texts) for _ in windows])
+            batch["row_ids"] = batch["id"][batch["example"]].tolist()
+        return batch
 
-    def batch_by_size(
-        self, indices: npt.NDArray[np.int64], max_tokens: int | None = None, *args: Any, **more: Any
-    ) -> Any:
-        """Like fairseq's, but names a text that is too large for any mini-batch."""
-        self.check_tokens(indices, max_tokens)
-        return super().batch_by_size(indices, max_tokens, *args, **more)
-
-    def check_tokens(
-        self, indices: npt.NDArray[np.int64], limit: int | None, option: str = "--max-tokens"
-    ) -> None:
-        """Raises DataError if one of these texts is larger than ``option``, which is ``limit``."""
-        tokens = self.tokens[indices]
-        if limit and len(tokens) and tokens.max() > limit:
-            raise DataError(
-                f"row {indices[tokens.argmax()] + 1}: its windows have {tokens.max()} tokens, more than "
-                f"{option} {limit}. Pass {tokens.max()} or more, or --batch-size instead"
-            )
+    def rows_named(self, index: int) -> str:
+        return f"row {index + 1}: its windows"
 
 
 def read_long(dataset: NestedDictionaryDataset, mode: str) -> NestedDictionaryDataset:

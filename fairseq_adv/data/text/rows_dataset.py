@@ -18,7 +18,7 @@ from fairseq.utils import resolve_max_positions
 from torch import Tensor
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.text.long_texts import WindowedTexts
+from fairseq_adv.data.text.long_texts import WithTokens
 
 IntArray = npt.NDArray[np.int64]
 # Mini-batches per pool, and the minimum number of pools per epoch, as in transformers' LengthGroupedSampler.
@@ -70,7 +70,7 @@ class GroupedByLength(_ShuffledByLength, BaseWrapperDataset):
         self.seed = seed
 
 
-class RowsDataset(_ShuffledByLength, FairseqDataset):
+class RowsDataset(WithTokens, _ShuffledByLength, FairseqDataset):
     """Examples that enter a batch with all their rows.
 
     Args:
@@ -100,9 +100,6 @@ class RowsDataset(_ShuffledByLength, FairseqDataset):
     def size(self, index: int) -> int:
         return int(self.lengths[index])
 
-    def num_tokens(self, index: int) -> int:
-        return int(self.tokens[index])
-
     def num_tokens_vec(self, indices: IntArray) -> IntArray:
         tokens: IntArray = self.tokens[indices]
         return tokens
@@ -123,24 +120,8 @@ class RowsDataset(_ShuffledByLength, FairseqDataset):
             },
         }
 
-    def batch_by_size(
-        self, indices: IntArray, max_tokens: int | None = None, max_sentences: int | None = None,
-        **others: Any,
-    ) -> Any:  # fmt: skip
-        """Like fairseq's, but names an example that is too large for any batch."""
-        self.check_tokens(indices, max_tokens)
-        return super().batch_by_size(indices, max_tokens, max_sentences, **others)
-
-    def check_tokens(self, indices: IntArray, limit: int | None, option: str = "--max-tokens") -> None:
-        """Raises DataError if one of these examples is larger than ``option``, which is ``limit``."""
-        tokens = self.tokens[np.asarray(indices)]
-        if limit and len(tokens) and tokens.max() > limit:
-            example = self.examples[int(indices[int(tokens.argmax())])]
-            raise DataError(
-                f"{example.where}: the rows of this example have {tokens.max()} tokens, more than "
-                f"{option} {limit}, and can't be split. Pass {option} {tokens.max()} or more, or "
-                "--batch-size instead."
-            )
+    def rows_named(self, index: int) -> str:
+        return f"{self.examples[index].where}: the rows of this example"
 
 
 def in_pools_by_length(
@@ -179,7 +160,7 @@ def check_validation_tokens(datasets: Mapping[str, Any], options: Any) -> None:
     for split in options.valid_subset.split(","):
         data = datasets.get(split)
         data = getattr(data, "dataset", data)  # without its order
-        if isinstance(data, (RowsDataset, WindowedTexts)):
+        if isinstance(data, WithTokens):
             data.check_tokens(np.arange(len(data)), limit, option)
 
 

@@ -290,8 +290,8 @@ def changed(
         words = (harmless or Harmless()).draw(part(share, most), label, numbers)
         return text.with_more(max((place.text for place in text.places), default=0), words)
     change = _OF_A_WORD[kind]
-    others = [change(word) for word in text.words]
-    places = [i for i, (word, other) in enumerate(zip(text.words, others)) if word != other]
+    words, others = list(text.words), [change(word) for word in text.words]
+    places = [i for i, (word, other) in enumerate(zip(words, others)) if word != other]
     for i in numbers.sample(places, part(share, len(places))):
-        text = text.with_word(i, others[i])
-    return text
+        words[i] = others[i]
+    return replace(text, words=tuple(words))

@@ -46,8 +46,6 @@ class HFTokenizer(TokenToIds):
     """
 
     kind = "hf"
-    splits_at_spaces = False
-    white_space_counts = True
 
     def __init__(self, folder: Path) -> None:
         self.engine = load_engine(folder)

@@ -9,8 +9,6 @@ tokenizer's own id indexes a table of dictionary ids, built once; the ids are th
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,13 +20,12 @@ import numpy.typing as npt
 from fairseq.data import Dictionary
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.io import check_size, sha256_of
+from fairseq_adv.data.io import check_size, digest_of, sha256_of
 from fairseq_adv.data.tokenizers import SECOND_BEGINS
 
 Ids = npt.NDArray[np.int64]
 Offsets = npt.NDArray[np.int32]
 _TOGETHER = 1 << 20
-_CHUNK = 5000  # texts; limits the memory of the library's encodings
 
 
 class Piece(NamedTuple):
@@ -47,8 +44,7 @@ class TokenToIds(ABC):
     Attributes:
         kind: the tokenizer's name, "gpt2", "sentencepiece" or "hf".
         splits_at_spaces: a word between two spaces, together with the space before it, always has the same
-            tokens. Other white space next to a space may change that if ``white_space_counts``.
-        white_space_counts: white space produces tokens.
+            tokens. Other white space next to a space may change that.
         dictionary: the fairseq dictionary of the ids.
         table: ``table[i]`` is the dictionary id of the tokenizer's own id i; the last entry is ``</s>``.
         files: the files it was made from, by their role.
@@ -57,7 +53,6 @@ class TokenToIds(ABC):
 
     kind: str
     splits_at_spaces = False
-    white_space_counts = True
 
     def __init__(
         self,
@@ -196,8 +191,7 @@ def encode_aligned(tokenizer: TokenToIds, texts: Sequence[str]) -> AlignedTexts:
         TypeError: the tokenizer is plain SentencePiece.
     """
     parts: List[Tuple[List[int], Offsets, Offsets]] = []
-    for begin in range(0, len(texts), _CHUNK):
-        chunk = texts[begin : begin + _CHUNK]
+    for chunk in _groups(texts):
         stripped = [text.strip() for text in chunk]
         for text, inner, (ids, starts, ends) in zip(chunk, stripped, tokenizer.encode_spans(stripped)):
             before = 0 if len(text) == len(inner) else len(text) - len(text.lstrip())
@@ -232,8 +226,7 @@ def load_dictionary(path: Path) -> Dictionary:
 
 def digest_of_entries(dictionary: Dictionary) -> str:
     """The SHA-256, in hex, of a dictionary's entries in their order; checkpoints keep it."""
-    entries = [str(dictionary[number]) for number in range(len(dictionary))]
-    return hashlib.sha256(json.dumps(entries).encode()).hexdigest()
+    return digest_of([str(dictionary[number]) for number in range(len(dictionary))])
 
 
 @contextmanager

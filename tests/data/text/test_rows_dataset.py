@@ -40,6 +40,6 @@ def test_a_validation_example_that_fits_no_batch(tmp_path: Path) -> None:
     row["question"]["choices"][0]["para"] = "w1 " * 30
     write_json_lines(data / "valid.jsonl", [row])
     words, option = ["--max-tokens-valid", "60"], "--max-tokens-valid"
-    with pytest.raises(DataError, match=rf"valid\.jsonl:1: .* more than {option} 60, .*Pass {option} "):
+    with pytest.raises(DataError, match=rf"valid\.jsonl:1: .* more than {option} 60\. .*Pass {option} "):
         build(train_args(data, None, "standard", *words, task="arc_retrieval"))
     build(train_args(data, None, "standard", *words, "--disable-validation", task="arc_retrieval"))
