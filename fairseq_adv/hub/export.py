@@ -42,7 +42,7 @@ from fairseq_adv.hub.vocabulary_check import EMBEDDINGS
 from fairseq_adv.models import transformers_models
 
 # Incremented whenever the same checkpoint would be exported differently, so that old results are not reused.
-FORMAT = 2
+FORMAT = 3
 TEMPERATURE = IN_CONFIG["temperature"]
 """The entry of config.json by which logits are divided for calibrated probabilities."""
 THRESHOLDS = IN_CONFIG["thresholds"]

@@ -65,7 +65,8 @@ def exported_tokenizer(tokenizer: TokenToIds, trained: Trained, words: int) -> E
     for symbol, token in ({} if has_specials else specials).items():
         lstrip = symbol == FAIRSEQ_MASK  # RoBERTa's mask includes the space before it
         engine.add_special_tokens([AddedToken(token, lstrip=lstrip, normalized=False)])
-    engine.post_processor = _template(trained, made.rows, specials, symbols)
+    if not (is_masked_lm and has_specials):  # that of the folder also has the encoder's pairs
+        engine.post_processor = _template(trained, made.rows, specials, symbols)
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": trained.longest,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import pickle
+import re
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,22 @@ def read_trained(path: Path, averaged: bool = False) -> TrainedState:
     odd = next((name for name, value in tensors.items() if not isinstance(value, torch.Tensor)), None)
     if odd is not None or not tensors:
         raise DataError(f"{path}: not a checkpoint written by fairseq-train (model: {odd!r})")
-    return TrainedState(path, sha256_of(path), tensors, **options, extra=extra, updates=updates)
+    return TrainedState(
+        path, sha256_of(path), _with_new_names(tensors), **options, extra=extra, updates=updates
+    )
+
+
+def _with_new_names(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """As fairseq renames those from before 0.10, such as roberta.large.mnli's, when it loads them."""
+    renamed = {}
+    for name, tensor in tensors.items():
+        name = re.sub(r"^decoder\.", "encoder.", name).replace(".emb_layer_norm.", ".layernorm_embedding.")
+        if ".in_proj_" in name:
+            parts = zip("qkv", tensor.chunk(3))
+            renamed.update({name.replace("in_proj_", f"{one}_proj."): part for one, part in parts})
+        else:
+            renamed[name] = tensor
+    return renamed
 
 
 def _sections(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -208,7 +224,7 @@ def trained_for(state: TrainedState) -> Trained:
             raise DataError(
                 f"{state.path}: the head {head!r} has {outputs} outputs; multiple choice needs one"
             )
-    has_two = goal == SPANS or (goal == MASKED_LM and name != HF_ENCODER)  # </s> between texts, as RoBERTa
+    has_two = goal in (SPANS, MASKED_LM)  # </s> between texts, as RoBERTa
     init, separator = _tokens(state) if goal in (CLASSES, REGRESSION) else (0, 2 if has_two else None)
     problem_type = "regression" if goal == REGRESSION else record.card.problem_type
     return Trained(goal, head, outputs, model, init, separator, _longest(state), problem_type)

@@ -42,10 +42,6 @@ _REFUSED = ("mra", "yoso", "esm", "perceiver", "reformer")  # compile kernels, o
 _DROPOUTS = {  # fairseq's option -> transformers' names for it
     "dropout": ("hidden_dropout_prob", "hidden_dropout", "dropout", "embedding_dropout", "mlp_dropout"),
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
-    "pooler_dropout": (
-        "classifier_dropout", "classifier_dropout_prob", "cls_dropout", "pooler_dropout",
-        "seq_classif_dropout", "summary_first_dropout", "summary_last_dropout", "qa_dropout",
-    ),
 }  # fmt: skip
 _WITHOUT_LAYERS = ("xlm", "flaubert", "squeezebert")
 _OF_BERT = ("bert", "camembert", "electra", "ernie", "roberta", "xlm-roberta")
@@ -145,13 +141,9 @@ def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> An
         value, known = options.get(option), [name for name in names if hasattr(config, name)]
         if value is None:
             continue
-        if not known and option == "pooler_dropout":
-            continue  # of the head, which may have one: see set_head_dropout
         if not known:
             flag = option.replace("_", "-")
             raise DataError(f"--{flag} {value}: a {config.model_type} has no such dropout. Leave it out")
-        if option == "pooler_dropout" and config.model_type in ("deberta", "deberta-v2"):
-            known.append("cls_dropout")  # before its classifier; without a value it is the layers' own
         for name in known:
             setattr(config, name, value)
     return config
@@ -183,32 +175,30 @@ def with_fairseqs_ids(config: Any, words: int) -> Any:
     return config
 
 
-def no_autocast(config: Any) -> str:
-    """Why transformers can't compute this model in autocast; empty if it can.
-
-    DeBERTa 1's attention fills masked places of half precision with the least number of fp32.
-    """
-    return "transformers' DeBERTa can't be computed in autocast" if config.model_type == "deberta" else ""
-
-
 def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where: str) -> None:
     """Raises DataError if the configuration asks for a model much larger than the weights at hand.
 
     Args:
         description: from :func:`read`.
     """
-    numbers = sum(map(Tensor.numel, tensors.values()))
+    numbers, words = sum(map(Tensor.numel, tensors.values())), description["config"]["vocab_size"]
     try:
-        with torch.device("meta"):
-            model = _class_of(_config(description, where), "Model")(_config(description, where))
-        _check_rows(description, where)
+        models = _two_sizes(_config(description, where), "MaskedLM", "vocab_size")
+    except DataError:
+        raise
     except (
         RuntimeError, TypeError, KeyError, AttributeError, ArithmeticError, ValueError, AssertionError,
         ImportError,
     ) as error:  # fmt: skip
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{where}: transformers can't build the model ({_short(error)})") from error
+    sizes = {words, len(vocabulary_rows(words, description["special"]))}
+    for (name, tensor), other in zip(models[0].named_parameters(), models[1].parameters()):
+        if any(side in sizes for side, another in zip(tensor.shape, other.shape) if side == another):
+            raise DataError(
+                f"{where}: {name} has a size of the vocabulary's ({words}), so the words' rows can't be told "
+                "apart. Pass an encoder with another vocab_size"
+            )
+    model = models[0].base_model
     if "attention_mask" not in inspect.signature(model.forward).parameters:  # FNet
         raise DataError(
             f"{where}: {type(model).__name__} takes no attention mask, so the padding of a row would change "
@@ -233,20 +223,15 @@ def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where
         )
 
 
-def _check_rows(description: dict[str, Any], where: str) -> None:
-    """Raises DataError if the encoder has another size of the vocabulary's, by which tensors are found."""
-    words, models = description["config"]["vocab_size"], []
-    for count in (words, words + 1):
-        config = _config({"config": {**description["config"], "vocab_size": count}}, where)
+def _two_sizes(config: Any, head: str, size: str) -> list[Any]:
+    """Two models without weights; in the second this size of the configuration is one larger."""
+    models = []
+    for more in (0, 1):
+        other = copy.deepcopy(config)
+        setattr(other, size, getattr(config, size) + more)
         with torch.device("meta"):
-            models.append(_class_of(config, "MaskedLM")(config))
-    sizes = {words, len(vocabulary_rows(words, description["special"]))}
-    for (name, tensor), other in zip(models[0].named_parameters(), models[1].parameters()):
-        if any(side in sizes for side, another in zip(tensor.shape, other.shape) if side == another):
-            raise DataError(
-                f"{where}: {name} has a size of the vocabulary's ({words}), so the words' rows can't be told "
-                "apart. Pass an encoder with another vocab_size"
-            )
+            models.append(_class_of(other, head)(other))
+    return models
 
 
 def build(config: Any, head: str, tensors: dict[str, Tensor] | None, where: str, whole: bool = False) -> Any:
@@ -315,18 +300,13 @@ def class_axes(config: Any, head: str) -> dict[str, int]:
         config: with ``num_labels``.
         head: as for :func:`build`.
     """
-    models = []
-    for more in (0, 1):
-        other = copy.deepcopy(config)
-        other.num_labels = config.num_labels + more
-        with torch.device("meta"):
-            models.append(_class_of(other, head)(other).state_dict())
-    axes = {}
-    for name, tensor in models[0].items():
-        for axis, (one, another) in enumerate(zip(tensor.shape, models[1][name].shape)):
-            if one != another:
-                axes[name] = axis
-    return axes
+    one, other = (model.state_dict() for model in _two_sizes(config, head, "num_labels"))
+    return {
+        name: axis
+        for name, tensor in one.items()
+        for axis, size in enumerate(tensor.shape)
+        if size != other[name].shape[axis]
+    }
 
 
 @contextmanager
@@ -361,6 +341,8 @@ def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
             f"--arch hf_encoder needs transformers ({error}): pip install 'fairseq_adv[hf]'"
         ) from error
     model_type = description["config"].get("model_type")
+    if model_type is None:  # in folders of 2019
+        raise DataError(f'{where}: config.json has no model_type. Add "model_type": "bert", or what it is')
     if not isinstance(model_type, str) or model_type not in encoders or model_type in _REFUSED:
         raise DataError(
             f"{where}: model_type is {model_type!r:.40}, not a text encoder in the installed transformers. "
@@ -431,11 +413,6 @@ def head_outputs(model: Any, inputs: dict[str, Tensor]) -> Tensor:
         return torch.stack([output.start_logits, output.end_logits], dim=-1)
     logits: Tensor = output.logits
     return logits
-
-
-def has_masked_lm_head(model: Any) -> bool:
-    """Whether this is a model for masked words."""
-    return type(model).__name__.endswith(("ForMaskedLM", "WithLMHeadModel"))  # the latter: XLM, FlauBERT
 
 
 @contextmanager

@@ -39,22 +39,18 @@ def choices_card(first: str, second: str) -> ModelCard:
     )
 
 
-def weighted_rows(options: TrainOptions, counts: Sequence[int]) -> list[int] | None:
-    """The rows of an epoch with ``--sampling-weights``, from those of each folder."""
+def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> list[int] | None:
+    task_class = TASK_REGISTRY[options.value("--task")]
+    if not isinstance(inspect.getattr_static(task_class, "read"), staticmethod):
+        return None  # it depends on the task's options
+    read: Callable[[Path, str], Sequence[object]] = task_class.read
+    counts = [len(read(folder, split)) for folder in folders]
     given = options.value("--sampling-weights") or ":".join("1" for _ in counts)
     with suppress(ValueError):  # not numbers, which the task refuses
         weights = [float(part) for part in given.split(":") if part]
         if len(counts) == len(weights):
             return [sum(round(weight * count) for weight, count in zip(weights, counts))]
     return None
-
-
-def _rows(options: TrainOptions, folders: Sequence[Path], split: str) -> list[int] | None:
-    task_class = TASK_REGISTRY[options.value("--task")]
-    if not isinstance(inspect.getattr_static(task_class, "read"), staticmethod):
-        return None  # it depends on the task's options
-    read: Callable[[Path, str], Sequence[object]] = task_class.read
-    return weighted_rows(options, [len(read(folder, split)) for folder in folders])
 
 
 CHOICES = TaskRecord(

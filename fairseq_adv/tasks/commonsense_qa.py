@@ -3,7 +3,7 @@ recipe).
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Tuple
 
@@ -16,12 +16,7 @@ from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoi
 from fairseq_adv.tasks.task_record import describe_task
 
 
-@dataclass
-class CommonsenseQAConfig(MultipleChoiceConfig):
-    """Options of ``--task commonsense_qa``."""
-
-
-@register_task("commonsense_qa", dataclass=CommonsenseQAConfig)
+@register_task("commonsense_qa", dataclass=MultipleChoiceConfig)
 class CommonsenseQATask(MultipleChoiceTask):
     """The official jsonl files; ``test`` has no answers."""
 

@@ -4,7 +4,7 @@ correct choice.
 The pairs are made by ``fairseq-adv prepare qnli-ranking``.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Tuple
 
@@ -16,12 +16,7 @@ from fairseq_adv.tasks.multiple_choice import MultipleChoiceConfig, MultipleChoi
 from fairseq_adv.tasks.task_record import describe_task
 
 
-@dataclass
-class QNLIRankingConfig(MultipleChoiceConfig):
-    """Options of ``--task qnli_ranking``."""
-
-
-@register_task("qnli_ranking", dataclass=QNLIRankingConfig)
+@register_task("qnli_ranking", dataclass=MultipleChoiceConfig)
 class QNLIRankingTask(MultipleChoiceTask):
     """Two sentences per question. A question with only one sentence can only be used for prediction."""
 

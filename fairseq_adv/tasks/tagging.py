@@ -27,7 +27,6 @@ from fairseq_adv.data.tags.columns import (
     types_of,
 )
 from fairseq_adv.data.tags.tags_dataset import TagsDataset, tokenised
-from fairseq_adv.data.tokenizers.saved_tokenizer import load_tokenizer
 from fairseq_adv.data.tokenizers.text_to_ids import TokenToIds
 from fairseq_adv.data.train_options import TrainOptions
 from fairseq_adv.tasks.task_record import (
@@ -87,14 +86,15 @@ class TaggingTask(TokenTask):
     @classmethod
     def setup_task(cls, cfg: TaggingConfig, **kwargs: Any) -> "TaggingTask":
         if not cfg.class_names:
-            path = find_split_file(Path(cfg.data), "train", ENDINGS)
+            path = _find_file(Path(cfg.data), "train")
             types = types_of([sentence.tags or () for sentence in read_columns(path)])
             if not types:
                 raise DataError(
                     f"{path}: every tag is O, so there is nothing to learn. Is it the right file?"
                 )
             keep_class_names(cfg, tag_names(types))
-        return cls(cfg, load_tokenizer(cfg.tokenizer_dir, cfg.data))
+        task: TaggingTask = super().setup_task(cfg, **kwargs)
+        return task
 
     def load_dataset(self, split: str, combine: bool = False, **kwargs: Any) -> None:
         """Reads, checks and tokenises a split.

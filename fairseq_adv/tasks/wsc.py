@@ -107,10 +107,6 @@ class WSCConfig(TokenizerTaskConfig):
     data: str = field(
         default=MISSING, metadata={"help": "folder with train.jsonl, valid.jsonl or val.jsonl, test.jsonl"}
     )
-    max_positions: int = field(
-        default=512,
-        metadata={"help": "maximum number of tokens in a sentence", "numbers": Numbers(1, whole=True)},
-    )
     wsc_cross_entropy: bool = field(
         default=False,
         metadata={

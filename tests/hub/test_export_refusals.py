@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import pickle
+import re
 import shutil
 from pathlib import Path
 from typing import Any, Callable
@@ -177,10 +178,18 @@ def test_names_of_the_classes(trained: Path, tmp_path: Path) -> None:
 
 
 def test_configurations_of_other_fairseqs(trained: Path, tmp_path: Path) -> None:
-    """All options in one Namespace, as before 0.10; or a container of omegaconf, as in 0.10."""
+    """All options in a Namespace, and old names, as before 0.10; or a container of omegaconf, as in 0.10."""
 
     def to_namespace(state: dict[str, Any]) -> None:
-        cfg = state["cfg"]
+        cfg, old, model = state["cfg"], {}, state["model"]
+        for name, tensor in model.items():
+            if ".k_proj." in name or ".v_proj." in name:
+                continue
+            if ".q_proj." in name:
+                tensor = torch.cat([model[name.replace(".q_", f".{one}_")] for one in "qkv"])
+            name = name.replace("q_proj.", "in_proj_").replace("layernorm_embedding", "emb_layer_norm")
+            old[re.sub("^encoder", "decoder", name)] = tensor
+        state["model"] = old
         names = {"task": cfg["task"]["_name"], "criterion": "freelb", "arch": "roberta_base"}
         state["args"] = argparse.Namespace(**{**vars(cfg["model"]), **cfg["task"], **names})
         state["cfg"] = None

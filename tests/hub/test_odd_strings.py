@@ -10,6 +10,7 @@ import hf_models
 import numpy as np
 import pytest
 from fairseq.data.encoders.gpt2_bpe_utils import get_encoder
+from hf_encoders import save_encoder
 from hf_encoders import save_tokenizer as save_tokenizer_of
 from odd_strings import SPECIAL, odd_strings
 from support import slow
@@ -84,6 +85,19 @@ def test_minilm_s_own_tokenizer_and_the_exported_one(minilm_hf: Path, tmp_path: 
     tokenizer = tokenizer_for_encoder(minilm_hf)
     check_source(transformers.AutoTokenizer.from_pretrained(minilm_hf), tokenizer, count, tmp_path / "lm")
     check_trained(tokenizer, count, tmp_path / "classes")
+
+
+@pytest.mark.parametrize("kind", ["albert", "xlm-roberta"])
+def test_special_tokens_among_a_unigram_models_pieces(tmp_path: Path, kind: str) -> None:
+    save_encoder(tmp_path / "hf", kind)
+    tokenizer = tokenizer_for_encoder(tmp_path / "hf")
+    check_trained(tokenizer, 2000, tmp_path / "classes")
+    source, (engine, _) = (
+        transformers.AutoTokenizer.from_pretrained(tmp_path / "hf"),
+        exported(tokenizer, MASKED_LM, tmp_path / "lm"),
+    )
+    pairs = [one.convert_ids_to_tokens(one("a film", "b")["input_ids"]) for one in (engine, source)]
+    assert pairs[0] == pairs[1]  # two tokens between two texts, or one
 
 
 def check_source(source: Any, tokenizer: TokenToIds, count: int, folder: Path) -> None:

@@ -20,7 +20,7 @@ FOLDER = "tokenizer"
 
 def is_hugging_face(folder: Path) -> bool:
     """Whether this is a Hugging Face folder, or one in which its tokenizer was saved; nothing converted."""
-    is_unconverted = (folder / "config.json").is_file() and not (folder / "dict.txt").is_file()
+    is_unconverted = (folder / "config.json").is_file() and not (folder / "encoder.json").is_file()
     return is_unconverted or (folder / HF_VOCABULARY).is_file()
 
 

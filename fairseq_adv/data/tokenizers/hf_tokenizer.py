@@ -141,7 +141,7 @@ def _vocabulary(folder: Path, engine: Any) -> dict[str, Any]:
     check_words(words, str(folder / "config.json"))
     with library_errors(folder / "tokenizer.json"):
         between = engine.encode("", "").ids[1:-1]  # two texts: </s> as in BERT, or two as in RoBERTa
-    options = {"words": words, "special": special_ids(folder), "separators": len(between)}
+    options = {"words": words, "special": special_ids(folder, engine), "separators": len(between)}
     first, last = options["special"]["<s>"], options["special"]["</s>"]
     return {**options, SECOND_BEGINS: True} if first != last and between == [last, first] else options
 
@@ -186,7 +186,24 @@ def load_engine(folder: Path) -> Any:
     engine.no_padding()
     engine.no_truncation()
     engine.encode_special_tokens = True
+    _hide_special_pieces(engine)
     return engine
+
+
+def _hide_special_pieces(engine: Any) -> None:
+    """A Unigram model has special tokens among its pieces, too: a space within makes them ordinary text."""
+    from tokenizers import models, normalizers
+
+    if not isinstance(engine.model, models.Unigram):
+        return
+    special = [token.content for token in engine.get_added_tokens_decoder().values() if token.special]
+    found = [
+        one for one in special if engine.token_to_id(one) in engine.encode(one, add_special_tokens=False).ids
+    ]
+    steps = [normalizers.Replace(one, f"{one[:1]} {one[1:]}") for one in found if len(one) > 1]
+    if steps:
+        before = [engine.normalizer] if engine.normalizer else []
+        engine.normalizer = normalizers.Sequence([*before, *steps])
 
 
 def _growth(step: Mapping[str, Any]) -> int:
@@ -207,7 +224,7 @@ def _growth(step: Mapping[str, Any]) -> int:
     return math.prod(_growth(one) for part in ("normalizers", "pretokenizers") for one in step.get(part, []))
 
 
-def special_ids(folder: Path) -> dict[str, Optional[int]]:
+def special_ids(folder: Path, engine: Any = None) -> dict[str, Optional[int]]:
     """The encoder's ids of fairseq's symbols; ``None`` for one that it lacks.
 
     Those around a text are what the tokenizer puts there, the others what tokenizer_config.json and
@@ -217,7 +234,7 @@ def special_ids(folder: Path) -> dict[str, Optional[int]]:
         DataError: the tokenizer does not put one token before a text and another after it, or there is no
             padding.
     """
-    engine = load_engine(folder)
+    engine = load_engine(folder) if engine is None else engine
     with library_errors(folder / "tokenizer.json"):
         around = engine.encode("").ids
     if len(around) != 2 or around[0] == around[1]:

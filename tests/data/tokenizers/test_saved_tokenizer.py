@@ -125,3 +125,10 @@ def test_where_it_is_looked_for(tmp_path: Path) -> None:
     for lost in (str(tmp_path / "other"), None):
         with pytest.raises(DataError, match=r"no tokenizer next to it or its data .*--tokenizer-dir"):
             saved_tokenizer(moved, lost)
+
+
+def test_a_hugging_face_folder_may_have_a_dict_txt(tmp_path: Path) -> None:
+    """As roberta-base's on the hub."""
+    hf_encoders.save_encoder(tmp_path / "hf", "roberta")
+    (tmp_path / "hf" / "dict.txt").write_text("13 850314647\n")
+    assert tokenizer_for_encoder(tmp_path / "hf").kind == "hf"
