@@ -4,8 +4,6 @@ Flooding is an option of every method, ``--flood-level``: see :mod:`fairseq_adv.
 criterion combines it with standard training.
 """
 
-from dataclasses import dataclass
-
 from fairseq.criterions import register_criterion
 from fairseq.tasks.fairseq_task import FairseqTask
 
@@ -14,12 +12,7 @@ from fairseq_adv.criterions.method_options import MethodConfig
 from fairseq_adv.data.errors import DataError
 
 
-@dataclass
-class FloodingConfig(MethodConfig):
-    """Options of ``--criterion flooding``."""
-
-
-@register_criterion("flooding", dataclass=FloodingConfig)
+@register_criterion("flooding", dataclass=MethodConfig)
 class FloodingCriterion(Method):
     """``--criterion standard`` with a required ``--flood-level``.
 
@@ -27,11 +20,10 @@ class FloodingCriterion(Method):
         DataError: an option is missing or out of range, or no objective is registered for the task.
     """
 
-    cfg: FloodingConfig
     suggested_options = "--flood-level 0.05"
     small_encoder_lr = "2e-4"
 
-    def __init__(self, cfg: FloodingConfig, task: FairseqTask) -> None:
+    def __init__(self, cfg: MethodConfig, task: FairseqTask) -> None:
         if cfg.flood_level is None:
             raise DataError(
                 "--criterion flooding needs --flood-level: pass b in nats, such as 0.05, or auto with "

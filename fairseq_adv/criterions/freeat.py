@@ -70,7 +70,6 @@ class FreeATCriterion(AdversarialMethod):
         super().__init__(cfg, task)
         check_freeat_options(cfg)
         self._group: Optional[_Group] = None
-        self._warned = False
 
     @classmethod
     def updates_per_batch(cls, options: Mapping[str, str]) -> int:
@@ -80,11 +79,9 @@ class FreeATCriterion(AdversarialMethod):
         return int(steps) if counts and steps.isdecimal() else 1
 
     def check_before_training(self, model: nn.Module) -> None:
+        for text in [] if self._checked_data else costs_and_intervals(self.cfg):
+            logger.warning(text)  # fairseq shows it on the first worker only
         super().check_before_training(model)
-        if not self._warned:
-            for text in costs_and_intervals(self.cfg):
-                logger.warning(text)  # fairseq shows it on the first worker only
-        self._warned = True
 
     def replay_group(
         self, trainer: Trainer, samples: Sequence[Any], update: Callable[[], UpdateLog]

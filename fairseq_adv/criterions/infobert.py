@@ -108,10 +108,9 @@ class InfoBERTCriterion(AdversarialMethod):
     def adversarial_step(self, batch: MiniBatch) -> Log:
         cfg, delta = self.cfg, self.perturbation(batch)
         passes, generator = self.passes(batch, delta), self._generator(batch)
-        totals: list[Tensor] = []
+        states, totals = EncoderStates(batch.model), list[Tensor]()
         # The gradient of the last pass ranks the words for the lower bound.
         for each in passes.descents(cfg.adv_steps, last_moves=cfg.infobert_alpha > 0):
-            states = EncoderStates(batch.model)
             with states.record():
                 loss = each.loss()
             total, gradient, bounds = self._regularised(batch, delta, each, states, loss, generator)

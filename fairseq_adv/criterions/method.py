@@ -319,9 +319,9 @@ class Method(FairseqCriterion):
         the first update of each epoch."""
         if not self._checked_data:  # only once: fairseq itself reports what later shards lack
             self.objective.check_data()
+            if self.rounding_advice:
+                warn_of_rounding(model, self.rounding_advice)
             self._checked_data = True
-        if self.rounding_advice:
-            warn_of_rounding(model, self.rounding_advice)
         self.objective.check_model(model)
         refuse_pruning_options(model)
         name = str(self.cfg._name)

@@ -6,20 +6,13 @@ criterions, and gradients but for the rounding of :mod:`fairseq_adv.models.lean_
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fairseq.criterions import register_criterion
 
 from fairseq_adv.criterions.method import Method
 from fairseq_adv.criterions.method_options import MethodConfig
 
 
-@dataclass
-class StandardConfig(MethodConfig):
-    """Options of ``--criterion standard``."""
-
-
-@register_criterion("standard", dataclass=StandardConfig)
+@register_criterion("standard", dataclass=MethodConfig)
 class StandardCriterion(Method):
     """Training without perturbation, with this project's metrics and checks."""
 

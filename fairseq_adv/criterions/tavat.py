@@ -58,8 +58,9 @@ class TAVATCriterion(AdversarialMethod):
         return self.is_released and super().is_single_pass  # with one pass, the paper's table still learns
 
     def check_before_training(self, model: nn.Module) -> None:
+        if not self._checked_data:
+            warn_of_a_lost_table(self.cfg)
         super().check_before_training(model)
-        warn_of_a_lost_table(self.cfg)
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         self.table.begin(batch)

@@ -376,7 +376,7 @@ class SMART(ALUM):
         decay: beta of the moving average.
 
     Attributes:
-        average: of all weights, in fp32.
+        average: of the weights that were trained when this was built, in fp32. Replace a head before that.
     """
 
     mu: float = 1.0
@@ -384,12 +384,13 @@ class SMART(ALUM):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.average = [weight.detach().float().clone() for weight in self._weights]
+        self._averaged = [weight for weight in self._weights if weight.requires_grad]
+        self.average = [weight.detach().float().clone() for weight in self._averaged]
 
     @torch.no_grad()
     def update_average(self) -> None:
         """average <- decay * average + (1 - decay) * weights."""
-        torch._foreach_lerp_(self.average, [weight.float() for weight in self._weights], 1 - self.decay)
+        torch._foreach_lerp_(self.average, [weight.float() for weight in self._averaged], 1 - self.decay)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint has to keep."""
@@ -402,6 +403,6 @@ class SMART(ALUM):
 
     def _further_terms(self, passes: Passes, clean: Tensor) -> list[tuple[float, Tensor]]:
         frozen = frozen_parameters(self._weights)  # autocast keeps casts of weights that are not
-        with torch.no_grad(), frozen, replaced(self._weights, self.average), passes.replay:
+        with torch.no_grad(), frozen, replaced(self._averaged, self.average), passes.replay:
             target = passes.run()
         return [(self.mu, self._between(target, clean, self.kind, detach_targets=False))]

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ContextManager, TypeVar
 
+import torch
+import torch.nn.functional as F
 from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
@@ -74,7 +76,6 @@ class Objective(ABC):
     def loss(self, predictions: Tensor, sample: Sample) -> Tensor:
         """The loss in nats, summed over the batch: a scalar in fp32."""
 
-    @abstractmethod
     def log_probabilities(self, predictions: Tensor) -> Tensor:
         """Log-probabilities in fp32 along the last dimension, -inf for missing columns.
 
@@ -82,6 +83,7 @@ class Objective(ABC):
         (windows, 2, tokens) for spans. For a regression: its values. For several labels: (examples, labels)
         of each label by itself. For WSC: mean log-probabilities of the query (column 0) and the candidates.
         """
+        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
 
     def batch_cache(self, sample: Sample) -> Any:
         """The result of :meth:`prepare_batch` for a mini-batch, computed once for all its passes."""

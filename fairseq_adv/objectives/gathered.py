@@ -10,7 +10,6 @@ import torch
 from fairseq.distributed import utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import MetersDict
-from fairseq.tasks.fairseq_task import FairseqTask
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -36,23 +35,22 @@ class Rows:
         return f"<{len(self.numbers)}>"
 
 
-def gathered(numbers: Tensor, ids: Tensor, task: FairseqTask) -> dict[str, Any]:
-    """The part of a mini-batch's log that :func:`log_gathered` reads.
+def gathered(numbers: Tensor) -> dict[str, Any]:
+    """The part of a mini-batch's log that :func:`log_gathered` reads. All workers must call it.
 
-    With several workers, an array as long as the largest data set is sent, with each example at its row, and
-    fairseq sums the arrays. Its own gathering of Python objects needs a GPU and limits their size.
+    With several workers, each has a part of an array for itself, and fairseq sums the arrays. Its own
+    gathering of Python objects needs a GPU and limits their size.
 
     Args:
-        numbers: (examples, columns) fp64.
-        ids: (examples,) int64, the rows of the data set.
-        task: has loaded the data set.
+        numbers: (examples, columns) fp64, on the device of the workers' group.
     """
     if workers() == 1:
         return {"gathered": Rows(numbers.cpu().numpy())}
-    longest = max(len(data) for data in task.datasets.values())
-    everything = torch.zeros(longest, 1 + numbers.size(1), dtype=torch.float64, device=ids.device)
-    marked = torch.nn.functional.pad(numbers.to(ids.device), (1, 0), value=1.0)
-    return {"all_gathered": everything.index_copy_(0, ids, marked)}
+    most = torch.tensor(len(numbers), device=numbers.device)
+    utils.all_reduce(most, group=utils.get_data_parallel_group(), op="max")
+    everything = numbers.new_zeros(workers(), int(most), 1 + numbers.size(1))
+    everything[rank(), : len(numbers)] = torch.nn.functional.pad(numbers, (1, 0), value=1.0)
+    return {"all_gathered": everything.flatten(0, 1)}
 
 
 def log_gathered(logs: list[dict[str, Any]]) -> list[Numbers]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
@@ -29,9 +28,6 @@ class Labelled(Objective):
         return F.nll_loss(
             self.log_probabilities(predictions), sample["target"], reduction="sum", ignore_index=UNKNOWN
         )
-
-    def log_probabilities(self, predictions: Tensor) -> Tensor:
-        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
 
     def sample_size(self, sample: Sample) -> int:
         return max(int(sample["nlabelled"]), 1)

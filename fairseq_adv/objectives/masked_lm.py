@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from fairseq import utils
 from fairseq.distributed.utils import get_global_rank
@@ -106,9 +105,6 @@ class MaskedLM(Objective):
         vocabulary."""
         rows = self.row_divergence(clean, perturbed, kind, detach_targets)
         return rows.masked_fill(self.batch_cache(sample).targets == self.padding_idx, 0.0).sum()
-
-    def log_probabilities(self, predictions: Tensor) -> Tensor:
-        return F.log_softmax(predictions, dim=-1, dtype=torch.float32)
 
     def sample_size(self, sample: Sample) -> int:
         return self.batch_cache(sample).size  # type: ignore[no-any-return]

@@ -81,7 +81,7 @@ class MultiLabel(SentencePrediction):
         }
         if gather:
             numbers = torch.cat([logits, targets.float()], dim=1).double()
-            output.update(gathered(numbers, sample["id"], self.task))
+            output.update(gathered(numbers))
         return output
 
     @staticmethod

@@ -79,26 +79,15 @@ def matthews(correct: float, predicted: list[float], labelled: list[float]) -> f
     return 100.0 * covariance / (math.sqrt(spread[0]) * math.sqrt(spread[1]))
 
 
-def pearson(x: FloatArray, y: FloatArray) -> float:
-    """Pearson correlation x 100; 0 if one side is constant, NaN if a number is NaN.
-
-    Args:
-        x: (n,) predictions.
-        y: (n,) targets.
-    """
-    return _correlation("pearsonr", x, y)
-
-
-def spearman(x: FloatArray, y: FloatArray) -> float:
-    """Spearman rank correlation x 100, otherwise like :func:`pearson`."""
-    return _correlation("spearmanr", x, y)
-
-
 def _correlation(name: str, x: FloatArray, y: FloatArray) -> float:
+    """Correlation x 100 of (n,) predictions and targets; 0 if one is constant, NaN if a number is NaN."""
     from scipy import stats
 
     is_constant = np.ptp(x) == 0 or np.ptp(y) == 0
     return 0.0 if is_constant else 100.0 * float(getattr(stats, name)(x, y).statistic)
+
+
+pearson, spearman = partial(_correlation, "pearsonr"), partial(_correlation, "spearmanr")
 
 
 def log_plain_loss(logs: Sequence[dict[str, Any]]) -> None:

@@ -87,9 +87,7 @@ class SentencePrediction(Objective):
         return F.nll_loss(self.log_probabilities(predictions), targets, reduction="sum")
 
     def log_probabilities(self, predictions: Tensor) -> Tensor:
-        return (
-            predictions.float() if self.is_regression else F.log_softmax(predictions, -1, dtype=torch.float32)
-        )
+        return predictions.float() if self.is_regression else super().log_probabilities(predictions)
 
     def row_divergence(
         self, clean: Tensor, perturbed: Tensor, kind: str, detach_targets: bool = True
@@ -122,7 +120,7 @@ class SentencePrediction(Objective):
         targets = sample["target"].view(-1)
         if self.is_regression and gather:
             numbers = torch.stack([predictions.detach().view(-1).float(), targets.float()], dim=1)
-            return gathered(numbers.double(), sample["id"], self.task)
+            return gathered(numbers.double())
         if self.is_regression:
             values = targets.double()
             return dict(zip(_MOMENTS, (len(values), values.sum(), values.square().sum())))

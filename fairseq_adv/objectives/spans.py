@@ -65,9 +65,8 @@ class Spans(TokenLevel):
             numbers = records(predictions, sample, self.task)
             # A question without known answers is not scored.
             # fairseq-validate moves mini-batches without a copy on the host.
-            known, ids = host_copy(sample["target"]).cpu()[:, 0] >= 0, host_copy(sample["id"]).cpu()
-            on_device = ids[known].to(sample["id"].device, non_blocking=True)
-            output.update(gathered(numbers[known], on_device, self.task))
+            known = host_copy(sample["target"]).cpu()[:, 0] >= 0
+            output.update(gathered(numbers[known].to(predictions.device)))
         return output
 
     @staticmethod

@@ -186,6 +186,8 @@ class Perturbation:
         def add_delta(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
             nonlocal calls
             calls += 1
+            if not isinstance(output, Tensor):  # I-BERT's has a scale
+                raise RuntimeError("the token embedding must return a tensor")
             if self.delta is None:
                 if not inputs:
                     raise RuntimeError("pass the tokens to the embedding without a keyword: delta needs them")

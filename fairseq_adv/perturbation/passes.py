@@ -217,6 +217,9 @@ def reduced_with(model: nn.Module, earlier: Tensor) -> ContextManager[Any]:
     def join(module: nn.Module, inputs: Any, output: Any) -> Any:
         if isinstance(output, Tensor):
             return _Joined.apply(output, earlier)  # type: ignore[no-untyped-call]
+        if isinstance(output, dict):  # transformers'
+            for name in output:
+                output[name] = join(module, inputs, output[name])
         return tuple(join(module, inputs, part) for part in output) if type(output) is tuple else output
 
     hook: ContextManager[Any] = wrapper.module.register_forward_hook(join)

@@ -181,3 +181,12 @@ def test_a_checkpoint_has_the_table_for_the_run_that_goes_on_and_a_new_run_has_i
         assert torch.equal(tables[-1], first) is bool(start)
     kept = torch.load(save / "checkpoint_last.pt")["last_optimizer_state"]["param_groups"][0]["tavat_table"]
     assert torch.equal(tables[0], kept)
+
+
+def test_a_table_that_is_not_saved_is_told_once(
+    data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = build(train_args(data, tmp_path, "tavat", "--no-save-optimizer-state"))
+    for epoch in (1, 2):
+        run.criterion.begin_epoch(epoch, run.model)
+    assert caplog.text.count("checkpoints won't contain the table") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,9 +31,10 @@ from loop.tiny_models import (
     qwen,
     rows,
 )
-from support import batch, gradients, slow
+from support import batch, gradients, one_worker, slow
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 from transformers import LongformerConfig, LongformerForSequenceClassification
 
@@ -281,6 +283,39 @@ def test_the_log_and_the_loss() -> None:
     method = ALUM(model, alpha=2.0)
     loss = method(closure(model, whole, method))
     assert float(loss) == pytest.approx(float(method.log["task_loss"] + 2 * method.log["divergence"]))
+
+
+@pytest.mark.parametrize("name", ["r3f", "alum_vat", "smart"])
+def test_with_ddp_a_layer_may_belong_to_the_clean_pass_alone(name: str) -> None:
+    """As with layer drop, whose layers are drawn anew in each pass."""
+
+    def found(wrap: Callable[[Any], Any]) -> Tensor:
+        model, passes = bert(), itertools.count()
+        layer = model.bert.encoder.layer[1]
+        layer.register_forward_hook(lambda _, inputs, output: inputs[0] if next(passes) else output)
+        with one_worker():
+            wrapped = wrap(model)
+            method = made(name, wrapped)
+            method(closure(wrapped, rows(), method), seeds=SEEDS)
+        return gradient(model)
+
+    plain = found(lambda model: model)
+    assert torch.equal(
+        plain, found(lambda model: DistributedDataParallel(model, find_unused_parameters=True))
+    )
+
+
+def test_smart_averages_the_weights_that_are_trained() -> None:
+    """With LoRA they are few."""
+    model = bert()
+    model.bert.requires_grad_(False)
+    method = SMART(model)
+    assert [one.shape for one in method.average] == [one.shape for one in model.classifier.parameters()]
+    with torch.no_grad():
+        model.classifier.bias.add_(1.0)
+    before = method.average[-1].clone()
+    method.update_average()
+    torch.testing.assert_close(method.average[-1], before + 0.01)
 
 
 def test_the_average_of_the_weights() -> None:
