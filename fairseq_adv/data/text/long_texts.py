@@ -111,7 +111,8 @@ class _Windows(BaseWrapperDataset):
         return [torch.cat([row[:1], row[begin : begin + inside], row[-1:]]) for begin in begins]
 
     def collater(self, samples: Sequence[list[Tensor]]) -> Tensor:
-        return data_utils.collate_tokens(list(chain(*samples)), self.padding_idx)
+        together: Tensor = data_utils.collate_tokens(list(chain(*samples)), self.padding_idx)
+        return together
 
 
 class WithTokens:

@@ -161,7 +161,7 @@ def check_validation_tokens(datasets: Mapping[str, Any], options: Any) -> None:
         data = datasets.get(split)
         data = getattr(data, "dataset", data)  # without its order
         if isinstance(data, WithTokens):
-            data.check_tokens(np.arange(len(data)), limit, option)
+            data.check_tokens(np.arange(len(data.tokens)), limit, option)
 
 
 def check_validation_lengths(task: Any, model: Any, options: Any) -> None:

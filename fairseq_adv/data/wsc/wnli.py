@@ -49,7 +49,7 @@ def read_wnli(path: Path) -> list[WnliRow]:
     _, header = next(lines_of(path), (1, ""))
     task = task_layout("WNLI")
     split = read_split(path, task, task.splits[0 if "label" in header else -1])
-    labels = [label == "1" for label in split.labels] or [None] * len(split.where)
+    labels: list[bool | None] = [label == "1" for label in split.labels] or [None] * len(split.where)
     return [
         WnliRow(premise, hypothesis, label, where)
         for premise, hypothesis, label, where in zip(*split.inputs, labels, split.where)
