@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import glue_samples
 import torch
 from support import VOCABULARY, build, train_args, write_encoder, write_json_lines, write_task
 
+from fairseq_adv.data.glue.prepare_glue import prepare
+from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.predict.ensemble import Scores
 
 
@@ -24,6 +28,18 @@ def save(data: Path, path: Path, *extra: str, task: str = "sentence_prediction",
     run.trainer.consolidate_optimizer()
     run.trainer.save_checkpoint(str(path), {"train_iterator": {"epoch": 1}})
     return path
+
+
+def glue_model(
+    folder: Path, task: str, *extra: str, encoder: Callable[[Path], Path] = glue_samples.small_wordpiece
+) -> Path:
+    """encoder/, data/ and a.pt, a model of a task of GLUE; the data names the tokenizer, as after prepare."""
+    tokenizer = tokenizer_for_encoder(encoder(folder / "encoder"))
+    glue_samples.WRITERS[task](folder / "raw")
+    prepare(folder / "raw", task, folder / "data", tokenizer, progress=False)
+    classes = {"STS-B": 1, "MNLI": 3}.get(task, 2)
+    save(folder / "data", folder / "a.pt", *(extra or ("--max-positions", "64")), classes=classes)
+    return folder
 
 
 def rename_labels(data: Path, *names: str) -> Path:

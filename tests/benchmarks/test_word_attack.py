@@ -9,13 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import glue_samples
 import pytest
-from tiny import save
+from tiny import glue_model
 
 import fairseq_adv
-from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.attack_settings import ATTACKS
 from fairseq_adv.evaluation.word_attacks.attack_file import Request, attack_file
 from fairseq_adv.evaluation.word_attacks.resources import Resources
@@ -34,11 +31,7 @@ TEXTS = (REFERENCES / "texts.txt").read_text(encoding="utf-8").splitlines()
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A tiny model of single texts, and lines that it mostly has right."""
-    folder = tmp_path_factory.mktemp("made")
-    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
-    glue_samples.sst2(folder / "raw")
-    prepare(folder / "raw", "SST-2", folder / "data", tokenizer, progress=False)
-    save(folder / "data", folder / "a.pt", "--max-positions", "64")
+    folder = glue_model(tmp_path_factory.mktemp("made"), "SST-2")
     answers = fairseq_adv.load(folder / "a.pt", device="cpu").predict(TEXTS)
     labels = ["01"[(answer.label == "1") ^ (k % 6 == 5)] for k, answer in enumerate(answers)]
     lines = [f"{label} {text}\n" for label, text in zip(labels, TEXTS)]

@@ -12,14 +12,12 @@ import glue_samples
 import numpy as np
 import pytest
 from support import CommandMain
-from tiny import save
+from tiny import glue_model, save
 
 from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.io import sha256_of
 from fairseq_adv.data.temperature import temperature_file
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.class_report import expected_calibration_error, softmax
 from fairseq_adv.evaluation.predict.decisions import Prediction
 from fairseq_adv.evaluation.validate import Validated, calibrate, evaluate
@@ -29,11 +27,7 @@ from fairseq_adv.hub.export import export_checkpoint
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """data/, a.pt, and b.pt that is not calibrated."""
-    folder = tmp_path_factory.mktemp("calibrate")
-    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
-    glue_samples.rte(folder / "raw")
-    prepare(folder / "raw", "RTE", folder / "data", tokenizer, progress=False)
-    save(folder / "data", folder / "a.pt", "--max-positions", "64")
+    folder = glue_model(tmp_path_factory.mktemp("calibrate"), "RTE")
     save(folder / "data", folder / "b.pt", "--max-positions", "64", "--seed", "8")
     return folder
 

@@ -19,28 +19,21 @@ import glue_samples
 import numpy as np
 import pytest
 import torch
-from tiny import save
+from tiny import glue_model
 
 import fairseq_adv
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.temperature import save_temperature
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 
 PYTHON = os.environ.get("FAIRSEQ_ADV_TEXTATTACK", "")
 needs_textattack = pytest.mark.skipif(
     not PYTHON, reason="FAIRSEQ_ADV_TEXTATTACK=PYTHON of an environment with TextAttack (docs/textattack.md)"
 )
-TASKS = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte, "STS-B": glue_samples.stsb}
 
 
 def random_model(folder: Path, task: str) -> Path:
     """A tiny model of GLUE's ``task``."""
-    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
-    TASKS[task](folder / "raw")
-    prepare(folder / "raw", task, folder / "data", tokenizer, progress=False)
-    classes = 1 if task == "STS-B" else 2
-    return save(folder / "data", folder / "a.pt", "--max-positions", "64", classes=classes)
+    return glue_model(folder, task) / "a.pt"
 
 
 def attack(

@@ -16,13 +16,11 @@ import glue_samples
 import pytest
 from sklearn import metrics
 from support import CommandMain
-from tiny import rename_labels, save
+from tiny import glue_model, rename_labels
 
 from fairseq_adv import load
 from fairseq_adv.data.classes.evaluation_sets import EVALUATION_SETS, EvaluationRows
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.predict.set_scores import answer_set, set_scores
 
 SETS = {one.name: one for one in EVALUATION_SETS}
@@ -41,12 +39,8 @@ PAIRS = [(first.replace("\t", " "), second.replace("\t", " ")) for first, second
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """mnli/a.pt, a model of pairs with GLUE's dictionary of MNLI, and sst2/a.pt, of single texts."""
     folder = tmp_path_factory.mktemp("models")
-    for task, write, classes in (("MNLI", glue_samples.mnli, 3), ("SST-2", glue_samples.sst2, 2)):
-        place = folder / task.replace("-", "").lower()
-        tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(place / "encoder"))
-        write(place / "raw")
-        prepare(place / "raw", task, place / "data", tokenizer, progress=False)
-        save(place / "data", place / "a.pt", "--max-positions", "256", "--seed", "7", classes=classes)
+    for name, task in (("mnli", "MNLI"), ("sst2", "SST-2")):
+        glue_model(folder / name, task, "--max-positions", "256", "--seed", "7")
     return folder
 
 

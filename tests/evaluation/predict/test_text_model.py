@@ -12,13 +12,11 @@ import numpy as np
 import pytest
 import torch
 from support import write_encoder, write_questions, write_wsc
-from tiny import kept, save
+from tiny import glue_model, kept, save
 
 from fairseq_adv import load
 from fairseq_adv.data.choices.questions import read_questions
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.prepare_glue import prepare
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.inference import InferenceConfig
 from fairseq_adv.evaluation.predict.predict import Request, predict
 from fairseq_adv.evaluation.validate import evaluate
@@ -29,22 +27,12 @@ ENCODERS = {
     "gpt2": glue_samples.small_bpe,
     "unigram": glue_samples.small_unigram,
 }
-TASKS = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte, "STS-B": glue_samples.stsb}
-
-
-def make(folder: Path, encoder: str, task: str, *extra: str) -> Path:
-    """encoder/, data/ and a.pt; the data names the tokenizer, as fairseq-adv prepare leaves it."""
-    tokenizer = tokenizer_for_encoder(ENCODERS[encoder](folder / "encoder"))
-    TASKS[task](folder / "raw")
-    prepare(folder / "raw", task, folder / "data", tokenizer, progress=False)
-    save(folder / "data", folder / "a.pt", *extra, classes=1 if task == "STS-B" else 2)
-    return folder
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models of pairs, of a BERT."""
-    folder = make(tmp_path_factory.mktemp("pairs"), "wordpiece", "RTE", "--max-positions", "64")
+    folder = glue_model(tmp_path_factory.mktemp("pairs"), "RTE", "--max-positions", "64")
     save(folder / "data", folder / "b.pt", "--max-positions", "64", "--seed", "8")
     return folder
 
@@ -67,7 +55,7 @@ def test_the_scores_are_those_of_the_prepared_texts(
     encoder: str, task: str, positions: str, tmp_path: Path
 ) -> None:
     """Cut where they are longer than the model, too."""
-    folder = make(tmp_path, encoder, task, "--max-positions", positions)
+    folder = glue_model(tmp_path, task, "--max-positions", positions, encoder=ENCODERS[encoder])
     predict(Request(None, tmp_path / "out", [folder / "a.pt"], data=folder / "data", running=CPU))
     prepared = kept(tmp_path / "out")[0]
     answers = load(folder / "a.pt", device="cpu").predict(texts(task))
@@ -146,7 +134,7 @@ def test_names_of_classes_come_from_the_checkpoint(pairs: Path, tmp_path: Path) 
 
 
 def test_a_cut_text_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    folder = make(tmp_path, "wordpiece", "SST-2", "--max-positions", "16")
+    folder = glue_model(tmp_path, "SST-2", "--max-positions", "16")
     model = load(folder / "a.pt", device="cpu")
     long = "a " * 30
     with caplog.at_level(logging.WARNING, "fairseq_adv"):
@@ -161,7 +149,7 @@ def test_a_cut_text_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixtur
 def test_a_model_reads_new_texts_as_in_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Its answer to a long text is the mean of its logits for the windows."""
     options = ["--max-positions", "16", "--shorten-method", "truncate", "--task", "text_classification"]
-    folder = make(tmp_path, "wordpiece", "SST-2", *options, "--long-texts", "windows")
+    folder = glue_model(tmp_path, "SST-2", *options, "--long-texts", "windows")
     model = load(folder / "a.pt", device="cpu")
     words = ["a", "t", "s", "i", "e"] * 4  # each is a token
     with caplog.at_level(logging.WARNING, "fairseq_adv"):

@@ -24,13 +24,11 @@ from support import (
     write_questions,
     writers,
 )
-from tiny import save
+from tiny import glue_model, save
 
 from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.glue.prepare_glue import prepare
 from fairseq_adv.data.text.word_text import words_of
-from fairseq_adv.data.tokenizers.saved_tokenizer import tokenizer_for_encoder
 from fairseq_adv.evaluation.word_attacks.resources import Resources
 from fairseq_adv.evaluation.word_attacks.victim import AttackedFile, Victim, read_examples
 
@@ -50,20 +48,17 @@ def attack(capsys: pytest.CaptureFixture[str]) -> CommandMain:
 def films(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of single texts, a.pt, and some texts with the classes that it gives them."""
     folder = tmp_path_factory.mktemp("films")
-    return _model(folder, "SST-2", glue_samples.sst2)
+    return _model(folder, "SST-2")
 
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pairs")
-    return _model(folder, "RTE", glue_samples.rte)
+    return _model(folder, "RTE")
 
 
-def _model(folder: Path, task: str, samples: Any) -> Path:
-    tokenizer = tokenizer_for_encoder(glue_samples.small_wordpiece(folder / "encoder"))
-    samples(folder / "raw")
-    prepare(folder / "raw", task, folder / "data", tokenizer, progress=False)
-    save(folder / "data", folder / "a.pt", "--max-positions", "64")
+def _model(folder: Path, task: str) -> Path:
+    glue_model(folder, task)
     texts = glue_samples.pairs()
     rows: list[Any] = [first for first, _ in texts] if task == "SST-2" else texts
     answers = load(folder / "a.pt", device="cpu").predict(rows)
