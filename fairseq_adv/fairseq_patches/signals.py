@@ -3,7 +3,7 @@
 fairseq 0.12.2 does not handle signals: Ctrl-C, a reclaimed machine, or a scheduler that needs the node cost
 all progress since the last checkpoint. Here SIGINT, SIGTERM, SIGHUP (a terminal was closed) and SIGUSR1 let
 the update finish. Then ``checkpoint_last.pt`` is written, without a validation that was not due, and the
-process ends with status 128 + the signal's number. The same command resumes from there. A second Ctrl-C ends
+process ends with status 128 + the signal's number. The same command resumes from there. Ctrl-C after one ends
 it at once. Signals that already have another handler keep it.
 """
 

@@ -42,6 +42,10 @@ _REFUSED = ("mra", "yoso", "esm", "perceiver", "reformer")  # compile kernels, o
 _DROPOUTS = {  # fairseq's option -> transformers' names for it
     "dropout": ("hidden_dropout_prob", "hidden_dropout", "dropout", "embedding_dropout", "mlp_dropout"),
     "attention_dropout": ("attention_probs_dropout_prob", "attention_dropout"),
+    "pooler_dropout": (
+        "classifier_dropout", "classifier_dropout_prob", "cls_dropout", "pooler_dropout",
+        "seq_classif_dropout", "summary_first_dropout", "summary_last_dropout", "qa_dropout",
+    ),
 }  # fmt: skip
 _WITHOUT_LAYERS = ("xlm", "flaubert", "squeezebert")
 _OF_BERT = ("bert", "camembert", "electra", "ernie", "roberta", "xlm-roberta")
@@ -141,9 +145,13 @@ def configuration(description: dict[str, Any], options: Mapping[str, Any]) -> An
         value, known = options.get(option), [name for name in names if hasattr(config, name)]
         if value is None:
             continue
+        if not known and option == "pooler_dropout":
+            continue  # of the head, which may have one: see set_head_dropout
         if not known:
             flag = option.replace("_", "-")
             raise DataError(f"--{flag} {value}: a {config.model_type} has no such dropout. Leave it out")
+        if option == "pooler_dropout" and config.model_type in ("deberta", "deberta-v2"):
+            known.append("cls_dropout")  # before its classifier; without a value it is the layers' own
         for name in known:
             setattr(config, name, value)
     return config

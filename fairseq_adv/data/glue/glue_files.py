@@ -210,7 +210,7 @@ def _checked_label(where: str, task: TaskLayout, cell: str) -> str:
                 f"{', '.join(task.classes)}.{hint}"
             )
         return label
-    if not NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
+    if label[:1] == "-" or not NUMBER.fullmatch(label) or not 0.0 <= float(label) <= 5.0:
         problem = f"score {label!r} is not a number from 0 to 5" if label else "empty score"
         raise DataError(f"{where}: {problem}. {task.name} needs one in its last column.")
     return "%.6g" % (float(label) / 5.0)  # as awk prints $1 / 5.0

@@ -76,8 +76,10 @@ class LabelColumns:
                 f"{where}: {value!r:.40} in column {self.columns[0]!r} is neither a text nor a list of "
                 "texts. Correct it."
             )
-        cells = value.split(self.separator) if isinstance(value, str) else map(str, names)
-        return [name for name in cells if name.strip()]  # forms end a cell in a separator
+        if not isinstance(value, str):
+            return list(map(str, names))
+        cell = value.rstrip(f" {self.separator}")  # forms end one in a separator
+        return cell.split(self.separator) if cell else []
 
 
 def check_label_name(name: str, where: str) -> str:

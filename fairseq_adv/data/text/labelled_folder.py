@@ -171,6 +171,13 @@ def labels_of_data(folder: str, extra: Any) -> List[str]:
     return class_names(dictionary)
 
 
+def digest_of_classes(extra: Any) -> str | None:
+    """What a checkpoint's ``extra_state`` tells of its classes and their order; before 0.4 nothing."""
+    kept = (extra or {}).get("data")
+    digest = kept.get("classes") if isinstance(kept, dict) else None
+    return digest if isinstance(digest, str) else None
+
+
 def check_class_order(dictionary: Dictionary, extra: Any, file: Path) -> None:
     """Raises DataError if a checkpoint was trained on other classes, or on these in another order.
 
@@ -181,17 +188,15 @@ def check_class_order(dictionary: Dictionary, extra: Any, file: Path) -> None:
     """
     dictionary.add_symbol("<mask>")
     names = class_names(dictionary)
-    kept = (extra or {}).get("data")
-    before = kept.get("classes") if isinstance(kept, dict) else None
-    others = map(partial(_digest_of_classes, names), (1, 8))
-    if isinstance(before, str) and before not in {digest_of_entries(dictionary), *others}:
+    before, others = digest_of_classes(extra), map(partial(_digest_in_fairseq, names), (1, 8))
+    if before is not None and before not in {digest_of_entries(dictionary), *others}:
         raise DataError(
             f"{file}: has other classes, or another order of them, than when the checkpoint was trained. "
             "Prepare the folder from the same rows again"
         )
 
 
-def _digest_of_classes(names: Sequence[str], multiple: int) -> str:
+def _digest_in_fairseq(names: Sequence[str], multiple: int) -> str:
     """That of the dictionary in fairseq's task; fairseq-preprocess pads it to a multiple of 8."""
     dictionary = Dictionary()
     for name in names:

@@ -16,7 +16,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.temperature import read_temperature, read_thresholds
-from fairseq_adv.data.text.labelled_folder import known_labels
+from fairseq_adv.data.text.labelled_folder import digest_of_classes, known_labels
 from fairseq_adv.data.tokenizers.saved_tokenizer import (
     check_same_words,
     saved_tokenizer,
@@ -106,8 +106,9 @@ def predictor_for_rows(
     record = _answering(path, name, OWN_DATA)
     overrides: dict[str, Any] = {"no_shuffle": True, "sampling_weights": None}
     extra, trained_on = state.get("extra_state"), list[str]()
-    with suppress(DataError):  # its folder has other classes by now
-        trained_on = known_labels(cfg, extra)
+    if data is not None and record.words is not None and digest_of_classes(extra):
+        with suppress(DataError, OSError):  # the folder has other classes by now, or can't be read
+            trained_on = known_labels(cfg, extra)
     overwrite_args_by_name(cfg, overrides if data is None else {**overrides, "data": data})
     if record.words is None:
         return _tokenizer_task_predictor(path, cfg, inference, record)
@@ -116,7 +117,7 @@ def predictor_for_rows(
         # As in fairseq's setup_task, which would read the dictionaries from the data folder.
         options = merge_with_parent(TASK_DATACLASS_REGISTRY[name](), cfg.task)
         # If the folder that it was trained on is still there, the one in its place may have other names.
-        extra = None if trained_on and data is not None else extra
+        extra = None if trained_on else extra
         labels = [] if options.regression_target else _class_names(path, cfg, extra)
         labels = trained_on if sorted(trained_on) == sorted(labels) else labels
         dictionary = Dictionary()

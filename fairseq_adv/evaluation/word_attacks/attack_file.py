@@ -34,6 +34,7 @@ from fairseq_adv.evaluation.word_attacks.report import page, summary
 from fairseq_adv.evaluation.word_attacks.resources import Resources, build, check
 from fairseq_adv.evaluation.word_attacks.schedule import run_together
 from fairseq_adv.evaluation.word_attacks.search import (
+    NO_CANDIDATES,
     NOTHING,
     SKIPPED,
     STATUS,
@@ -139,11 +140,10 @@ def _attacked(
     atomic_write(out / _SETTINGS, json.dumps(made_from, indent=2) + "\n")
     records = _attack(examples, start, part, request.at_once, settings.attack)
     tried = [record for record in records if record["status"] != SKIPPED]
-    same = sum(record["why"] == NOTHING for record in tried)
+    same = sum(record["why"] in (NOTHING, NO_CANDIDATES) for record in tried)
     if same and same == len(tried):
-        raise DataError(
-            f"{request.file.path}: {settings.attack} changes nothing in these texts. Leave it out."
-        )
+        fix = "Leave it out" if isinstance(settings, Variants) else "Pass others, or another --attack"
+        raise DataError(f"{request.file.path}: {settings.attack} changes nothing in these texts. {fix}.")
     if same > sum(not record["words"] for record in tried):
         logger.warning("%s changes nothing in %d of %d examples", settings.attack, same, len(tried))
     atomic_write(out / EXAMPLES, "".join(map(_line, records)))

@@ -27,6 +27,7 @@ Texts = tuple[str, ...]
 Search = Generator[Request, "list[Any]", "Outcome"]
 STATUS = SKIPPED, FAILED, SUCCEEDED = "skipped", "failed", "succeeded"
 NOTHING = "there is no word to change"
+NO_CANDIDATES = "no word has a candidate"
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ class _Searching(Asking):
                 return self.outcome(SUCCEEDED, "the model's answer changed", first, self._best(scored))
         if self.queries >= self.budget:
             return self.outcome(FAILED, "the query budget is used up", first, now)
-        why = "every word was tried" if tried else NOTHING
+        why = "every word was tried" if tried else NO_CANDIDATES
         return self.outcome(FAILED, why, first, now)
 
     def _best(self, scored: Sequence[Scored]) -> Scored:

@@ -12,7 +12,14 @@ import pytest
 from plain_victims import BagOfWords, attacked, example, vector
 
 from fairseq_adv.evaluation.attack_settings import Settings
-from fairseq_adv.evaluation.word_attacks.search import FAILED, NOTHING, SKIPPED, SUCCEEDED, Outcome, Parts
+from fairseq_adv.evaluation.word_attacks.search import (
+    FAILED,
+    NO_CANDIDATES,
+    SKIPPED,
+    SUCCEEDED,
+    Outcome,
+    Parts,
+)
 
 WORDS = [f"w{i}" for i in range(40)]
 
@@ -125,7 +132,7 @@ def test_the_budget_of_a_word_counts_the_words() -> None:
     (outcome,) = attacked([example(text)], Parts(settings, victim, [synonyms]))
     assert outcome.queries == 10 and outcome.why == "the query budget is used up"
     (outcome,) = attacked([example("w7 w17")], Parts(settings, victim, [synonyms]))
-    assert outcome.queries == 3 and outcome.why == NOTHING  # w7 and w17 have no synonyms
+    assert outcome.queries == 3 and outcome.why == NO_CANDIDATES  # w7 and w17 have no synonyms
 
 
 @pytest.mark.parametrize("metric", ["angular", "cosine"])
