@@ -35,18 +35,20 @@ class Rows:
         return f"<{len(self.numbers)}>"
 
 
-def gathered(numbers: Tensor) -> dict[str, Any]:
+def gathered(numbers: Tensor, device: torch.device) -> dict[str, Any]:
     """The part of a mini-batch's log that :func:`log_gathered` reads. All workers must call it.
 
     With several workers, each has a part of an array for itself, and fairseq sums the arrays. Its own
     gathering of Python objects needs a GPU and limits their size.
 
     Args:
-        numbers: (examples, columns) fp64, on the device of the workers' group.
+        numbers: (examples, columns) fp64.
+        device: where the workers' group sends tensors from.
     """
     if workers() == 1:
         return {"gathered": Rows(numbers.cpu().numpy())}
-    most = torch.tensor(len(numbers), device=numbers.device)
+    numbers = numbers.to(device)
+    most = torch.tensor(len(numbers), device=device)
     utils.all_reduce(most, group=utils.get_data_parallel_group(), op="max")
     everything = numbers.new_zeros(workers(), int(most), 1 + numbers.size(1))
     everything[rank(), : len(numbers)] = torch.nn.functional.pad(numbers, (1, 0), value=1.0)

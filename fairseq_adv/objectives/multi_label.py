@@ -81,7 +81,7 @@ class MultiLabel(SentencePrediction):
         }
         if gather:
             numbers = torch.cat([logits, targets.float()], dim=1).double()
-            output.update(gathered(numbers))
+            output.update(gathered(numbers, logits.device))
         return output
 
     @staticmethod

@@ -120,7 +120,7 @@ class SentencePrediction(Objective):
         targets = sample["target"].view(-1)
         if self.is_regression and gather:
             numbers = torch.stack([predictions.detach().view(-1).float(), targets.float()], dim=1)
-            return gathered(numbers.double())
+            return gathered(numbers.double(), predictions.device)
         if self.is_regression:
             values = targets.double()
             return dict(zip(_MOMENTS, (len(values), values.sum(), values.square().sum())))

@@ -66,7 +66,7 @@ class Spans(TokenLevel):
             # A question without known answers is not scored.
             # fairseq-validate moves mini-batches without a copy on the host.
             known = host_copy(sample["target"]).cpu()[:, 0] >= 0
-            output.update(gathered(numbers[known].to(predictions.device)))
+            output.update(gathered(numbers[known], predictions.device))
         return output
 
     @staticmethod
