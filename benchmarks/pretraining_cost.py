@@ -27,7 +27,7 @@ WANTED = 0.40  # the share of the peak to hope for
 MEASURED = {8: (53.4, 4284), 32: (58.3, 9962)}
 ROWS_A_WORKER = 2307 / 2  # the least of two loading processes' (benchmarks/README.md)
 WEIGHT, BUCKET, LOGIT, CHECKPOINT = 20, 2, 12, 16  # bytes a weight; a logit; a weight on disk, measured
-TEXT, ON_DISK = 82, 5.3 / 10.8  # GB; shards as a share of the text (docs/pretraining.md)
+TEXT, ON_DISK = 82, 5.3 / 10.8  # GB; shards as a share of the text (docs/how-much.md)
 RUNS = {f"{size}, `{method}`": (size, method) for size in ("base", "large") for method in FORWARDS}
 LAYOUTS = {  # rows on a GPU, micro-batches
     "8 GPUs of 80 GB, the recipe: `--gpus 8`": (32, 1),

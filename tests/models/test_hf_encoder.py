@@ -863,12 +863,13 @@ def test_stock_fairseq_train_trains_it_too(
 def test_the_yaml_of_the_documentation_trains_it(
     hf_data: dict[str, Path], encoders: dict[str, Path], tmp_path: Path, repo: Path
 ) -> None:
-    page = (repo / "docs" / "huggingface.md").read_text(encoding="utf-8")
+    page = (repo / "docs" / "start.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (line,) = re.findall(r"^fairseq-hydra-train .*", page, re.MULTILINE)
-    (tmp_path / "modernbert.yaml").write_text(text)
-    (tmp_path / "reviews").symlink_to(hf_data["classes"])
-    (tmp_path / "ModernBERT-base").symlink_to(encoders["modernbert"])
+    (tmp_path / "sentiment.yaml").write_text(text)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "sentiment").symlink_to(hf_data["classes"])
+    (tmp_path / "out" / "minilm").symlink_to(encoders["bert"])
     small = (
         "common.cpu=true task.num_classes=3 task.max_positions=16 +model.dropout=0.2 optimization.max_epoch=1"
     )
@@ -876,7 +877,7 @@ def test_the_yaml_of_the_documentation_trains_it(
         "bash", "-c", f"cd {shlex.quote(str(tmp_path))} && {line} {small} dataset.num_workers=0"
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    cfg = torch.load(tmp_path / "out" / "modernbert-yaml" / "checkpoint_last.pt", weights_only=False)["cfg"]
+    cfg = torch.load(tmp_path / "out" / "sentiment-yaml" / "checkpoint_last.pt", weights_only=False)["cfg"]
     config = transformers_models.described(cfg["model"]["hf_encoder"])["config"]
-    assert (cfg["model"]["dropout"], config["model_type"]) == (0.2, "modernbert")
+    assert (cfg["model"]["dropout"], config["model_type"]) == (0.2, "bert")
     assert (cfg["criterion"]["adv_lr"], cfg["criterion"]["adv_steps"]) == (0.0067, 3)
