@@ -675,6 +675,8 @@ def test_the_dropout_of_a_head(
     of_encoder = set(model.base_model.modules())
     found = {one.p for one in model.modules() if isinstance(one, nn.Dropout) and one not in of_encoder}
     assert found == {0.37}
+    name = {"roberta": "classifier_dropout", "electra": "summary_last_dropout"}.get(kind, "cls_dropout")
+    assert getattr(model.config, name) == 0.37  # for who trains the export
 
 
 def test_a_head_without_dropout_has_none(hf_data: dict[str, Path], encoders: dict[str, Path]) -> None:
