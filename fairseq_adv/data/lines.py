@@ -68,6 +68,7 @@ def check_unpacked(path: Path, size: int, packed: int) -> None:
 
     Args:
         size: how much of it was unpacked.
+        packed: its size, in bytes.
     """
     if size > max(4 * max_line(), _RATIO * packed):
         raise DataError(

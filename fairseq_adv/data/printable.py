@@ -23,11 +23,6 @@ _BAR = re.compile(r"(\r?)(.*?)(\r?)", re.DOTALL)
 _MOVES = re.compile(r"(\x1b\[A)+")
 
 
-def plain_name(name: str) -> str:
-    """A name that a user types, without what may be written otherwise: case, hyphens and underscores."""
-    return name.replace("-", "").replace("_", "").lower()
-
-
 _LONGEST, _HEAD, _TAIL = 900, 600, 250  # characters
 _RUN = re.compile(r"[^\s/]{200,}")  # not a path
 
@@ -91,6 +86,11 @@ def make_output_printable() -> None:
     """:func:`make_printable` for standard output and standard error."""
     make_printable(sys.stdout)
     make_printable(sys.stderr)
+
+
+def plain_name(name: str) -> str:
+    """A name that a user types, without what may be written otherwise: case, hyphens and underscores."""
+    return name.replace("-", "").replace("_", "").lower()
 
 
 # ---- tables for spreadsheets

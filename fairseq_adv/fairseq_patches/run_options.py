@@ -36,8 +36,7 @@ def check_run(cfg: Any, is_built: bool = False) -> None:
 
     Raises:
         DataError: an option has a number that it can't have, or a character by which a path in fairseq's
-            log would control a terminal; a model has no such option. Names the option and
-            the fix.
+            log would control a terminal; a model has no such option. Names the option and the fix.
     """
     classes = {part: _classes_of(part, _name(cfg.get(part))) for part in OF_FAIRSEQ}
     if not any(_is_of_this_project(classes[part][0]) for part in ("criterion", "task")):

@@ -184,7 +184,8 @@ def with_fairseqs_ids(config: Any, words: int) -> Any:
 
 
 def check_size(description: dict[str, Any], tensors: Mapping[str, Tensor], where: str) -> None:
-    """Raises DataError if the configuration asks for a model much larger than the weights at hand.
+    """Raises DataError if the configuration asks for a model much larger than the weights at hand, one that
+    takes no attention mask, or one with another size of the vocabulary's, by which tensors are found.
 
     Args:
         description: from :func:`read`.

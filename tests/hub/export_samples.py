@@ -18,8 +18,6 @@ from fairseq_adv.evaluation.trained import load
 from fairseq_adv.hub.convert import convert_hf_checkpoint
 from fairseq_adv_compat import checkpoints
 
-NAMES = {"SST-2": glue_samples.sst2, "RTE": glue_samples.rte}
-
 
 def encoder(folder: Path, kind: str) -> Path:
     """A random encoder with a masked-LM head in Hugging Face's layout; a RoBERTa's conversion."""
@@ -33,7 +31,7 @@ def encoder(folder: Path, kind: str) -> Path:
 
 def glue(folder: Path, name: str, converted: Path) -> Path:
     """A GLUE task of awkward texts, tokenised for the encoder, which is kept beside the data."""
-    NAMES[name](folder / "raw" / name)
+    glue_samples.WRITERS[name](folder / "raw" / name)
     tokenizer = tokenizer_for_encoder(converted)
     prepare(folder / "raw", name, folder / name, tokenizer, progress=False)
     (folder / name / "tokenizer").mkdir(exist_ok=True)

@@ -417,6 +417,15 @@ def test_an_embedding_that_is_computed_again_is_an_error() -> None:
         method(closure(model, whole, method))
 
 
+def test_an_embedding_that_returns_more_than_a_tensor_is_an_error() -> None:
+    """As I-BERT's, which has a scale beside it."""
+    model, whole = bert(), rows()
+    model.get_input_embeddings().register_forward_hook(lambda _, inputs, output: (output, 1.0))
+    method = FreeLB(model)
+    with pytest.raises(RuntimeError, match="the token embedding must return a tensor"):
+        method(closure(model, whole, method))
+
+
 def test_an_embedding_with_dropout_of_its_own() -> None:
     """Masks that differ between passes: each pass's gradient of the table goes through its own mask."""
     model, whole = bert(), rows()

@@ -51,7 +51,7 @@ def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, 
         path, read_dictionary=sorted(coded.intersection(texts)), buffer_size=1 << 20, pre_buffer=False
     )
     rows = min(_ROWS, max(1, _BATCH // max([1, *sizes])))
-    number = size = 0
+    number, size, packed = 0, 0, path.stat().st_size
     for batch in file.iter_batches(batch_size=rows, columns=list(column_types)):
         values = {}
         for name, column in zip(batch.schema.names, batch.columns):
@@ -59,7 +59,7 @@ def _placed(path: Path, wanted: Sequence[str]) -> Iterator[tuple[str, dict[str, 
                 column = column.cast(_VIEWS.get(str(column.type), "string"))
             if name in texts:
                 size += _size_of(column, f"{path}: row", number, name)
-                check_unpacked(path, size, path.stat().st_size)
+                check_unpacked(path, size, packed)
             try:
                 values[name] = column.to_pylist()
             except (ValueError, OverflowError) as error:  # times, mostly
