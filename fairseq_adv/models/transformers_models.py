@@ -351,7 +351,7 @@ def _config(description: dict[str, Any], where: str = "--hf-encoder") -> Any:
         ) from error
     model_type = description["config"].get("model_type")
     if model_type is None:  # in folders of 2019
-        raise DataError(f'{where}: config.json has no model_type. Add "model_type": "bert", or what it is')
+        raise DataError(f'{where}: no model_type. Add "model_type": "bert", or what it is')
     if not isinstance(model_type, str) or model_type not in encoders or model_type in _REFUSED:
         raise DataError(
             f"{where}: model_type is {model_type!r:.40}, not a text encoder in the installed transformers. "

@@ -596,7 +596,7 @@ def refused(hf_data: dict[str, Path], folder: Path, message: str, *words: str) -
     [
         ({"is_decoder": True}, "a decoder. Pass the folder of an encoder"),
         ({"model_type": "gpt2"}, "model_type is 'gpt2', not a text encoder"),
-        ({"model_type": None}, 'config.json has no model_type. Add "model_type": "bert", or what it is'),
+        ({"model_type": None}, 'config.json: no model_type. Add "model_type": "bert", or what it is'),
         ({"model_type": "yoso"}, "model_type is 'yoso'"),
         ({"model_type": ["bert"]}, "model_type is"),
         ({"vocab_size": "many"}, "vocab_size is 'many', not a number of tokens"),
