@@ -98,7 +98,7 @@ MUTATIONS = [Mutation(*fields) for fields in (
      "tests/objectives/test_sentence_ranking.py::test_a_tie_is_not_right",
      "a question whose candidates all score the same is answered right"),
     ("fairseq_adv/objectives/sentence_prediction.py",
-     "return labels.index(self.cfg.positive_label) if", "return int(self.cfg.positive_label) if",
+     "else labels.index(label)", "else int(label)",
      "tests/objectives/test_sentence_prediction.py::test_scores_are_of_the_whole_split_and_of_the_right_class[23]",
      "F1 is that of another class: classes are numbered by their frequency, not by their names"),
     # criterions

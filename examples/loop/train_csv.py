@@ -96,10 +96,14 @@ def main(words=None):
         model.train()
         for number, batch in enumerate(train_batches, 1):
             batch = batch.to(device)
+            before = (number - 1) // options.accumulate * options.accumulate
+            size = min(options.accumulate, len(train_batches) - before)  # of the update, less at the end
 
-            def closure(batch=batch):  # one forward pass; FreeLB makes three, and their backward passes
+            def closure(
+                batch=batch, size=size
+            ):  # one forward pass; FreeLB makes three, and their backward passes
                 with torch.autocast(device.type, torch.bfloat16, enabled=options.bf16):
-                    return model(**batch).loss / options.accumulate
+                    return model(**batch).loss / size
 
             loss = freelb(closure, attention_mask=batch["attention_mask"])
             if number % options.accumulate == 0 or number == len(train_batches):
@@ -107,7 +111,7 @@ def main(words=None):
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()
-        last, moved = loss.item() * options.accumulate, freelb.log["adv_ratio"].item()
+        last, moved = loss.item() * size, freelb.log["adv_ratio"].item()
         found = accuracy(model, valid_batches, device)
         print(
             f"epoch {epoch + 1}: loss {last:.3f}, delta {moved:.2%} of the embeddings, accuracy {found:.2%}"

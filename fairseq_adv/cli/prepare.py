@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from fairseq_adv.data.classes.prepare_classification import Augment, PrepareConfig
     from fairseq_adv.data.tables.labelled_rows import LabelledRows
     from fairseq_adv.data.tables.several_labels import LabelColumns
+    from fairseq_adv.data.tables.table_files import PlacedRow
 from fairseq_adv.data.workspace import Prepared
 
 
@@ -138,7 +140,18 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
             split: read_table(path, not args.no_header, args.encoding or "utf-8", named)
             for split, path in given.items()
         }
-    return [read_texts(split, rows, columns) for split, rows in splits.items()]
+    no_column = str(args.out) if args.out_is_of_label else ""
+    return [read_texts(split, _without(no_column, rows), columns) for split, rows in splits.items()]
+
+
+def _without(out: str, rows: Iterable[PlacedRow]) -> Iterator[PlacedRow]:
+    """The rows. Raises DataError if OUT, the last word after --label, is a column of theirs; "": it isn't."""
+    from fairseq_adv.data.errors import DataError
+
+    for where, row in rows:
+        if out and out in row:
+            raise DataError(f"OUT is missing: {out}, the last word after --label, is a column. Pass a folder")
+        yield where, row
 
 
 def _label_columns(args: argparse.Namespace) -> LabelColumns | None:
@@ -170,6 +183,7 @@ def _check_words(parser: VerbParser, args: argparse.Namespace) -> None:
     if not words or not places.keys() >= {*words}:  # a word of --label=LABEL is no folder
         parser.error("the following arguments are required: OUT")
     args.train, args.out = (None if len(words) < 2 else words[0]), words[-1]
+    args.out_is_of_label = str(args.out) in taken
 
 
 def nli_options(parser: VerbParser) -> None:

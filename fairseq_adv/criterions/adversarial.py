@@ -29,7 +29,7 @@ class AscentConfig(MethodConfig):
     """Options of the methods that ascend the task's loss."""
 
     adv_start_update: int = option(
-        0, "train without perturbation for this many updates first", wanted="pass 0 or more", least=0
+        0, "train as --criterion standard for this many updates first", wanted="pass 0 or more", least=0
     )
     no_adv_share_dropout: bool = option(
         False, "draw new dropout masks in each pass of an update; otherwise all repeat those of the first"

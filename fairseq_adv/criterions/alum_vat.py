@@ -108,7 +108,7 @@ class ALUMConfig(MethodConfig):
     )
     vat_start_update: int = option(
         0,
-        "train without perturbation for this many updates first (the paper's curriculum)",
+        "train as --criterion standard for this many updates first (the paper's curriculum)",
         wanted="pass 0 or more",
         least=0,
     )

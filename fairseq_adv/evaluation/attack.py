@@ -179,8 +179,7 @@ def _attack_batch(
         predictions, loss = passed(objective.loss)
         result.perturbed += loss.item()
         result.perturbed_correct += _correct(objective, predictions, sample)
-    # The sample size is at least 1, also if none is labelled.
-    result.examples += int(sample.get("nlabelled", objective.sample_size(sample)))
+    result.examples += objective.sample_size(sample)
 
 
 def _correct(objective: Objective, predictions: Tensor, sample: Sample) -> float:

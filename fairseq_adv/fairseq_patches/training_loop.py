@@ -89,8 +89,8 @@ def _end_reports() -> None:
 def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) -> Any:
     """Locks the folder of checkpoints, then resumes; says so if nothing is left to do.
 
-    The lengths of the rows of validation are checked here, not when a trainer is built: one that another
-    program builds may never validate.
+    What validation needs is checked here, not when a trainer is built: one that another program builds may
+    never validate.
 
     fairseq/checkpoint_utils.py, line 188. Line 260: fairseq loads the shard of the checkpoint's epoch, and
     only then finds that the epoch is over, as after a restart with other batch sizes; the next epoch would be
@@ -101,6 +101,9 @@ def load_checkpoint(original: Original, cfg: Any, trainer: Any, **options: Any) 
     word.
     """
     check_validation_lengths(trainer.task, trainer.model, trainer.cfg.dataset)
+    objective = getattr(trainer.get_criterion(), "objective", None)
+    if objective is not None and not trainer.cfg.dataset.disable_validation:
+        objective.check_metric(cfg.best_checkpoint_metric)
     lock_save_dir(cfg, trainer)
     extra, epoch_itr = original(cfg, trainer, **options)
     if getattr(trainer, "validated_update", None) is not None:

@@ -76,18 +76,23 @@ class _Attached:
 
             def closure() -> Any:
                 self.their_step(model, dict(inputs), num_items_in_batch)
+                if kept.loss is None:
+                    raise ValueError("attach: training_step has to call accelerator.backward once")
                 loss = kept.loss * share
                 if not isinstance(method, Diverging):
                     return loss
                 logits = _logits(trainer, kept.output, inputs)
-                # transformers sets it in the first forward pass, by the labels
-                method.multi_label |= _problem_type(trainer) == "multi_label_classification"
-                if _problem_type(trainer) is None and "multi_label" not in self.options:
-                    _refuse_unclear_labels(trainer, logits, inputs)
+                if "multi_label" not in self.options:
+                    # transformers sets it in the first forward pass, by the labels
+                    method.multi_label = _problem_type(trainer) == "multi_label_classification"
+                    _refuse_unclear_labels(trainer, kept.output, inputs)
                 return loss, logits
 
             method.backward = lambda loss: kept.backward(loss / share, **kept.options)
-            loss = method(closure, attention_mask=inputs.get("attention_mask")) / share
+            mask = inputs.get("attention_mask")
+            if not isinstance(mask, Tensor) or mask.dim() > 3:  # which tokens see which: no mask of padding
+                mask = None
+            loss = method(closure, attention_mask=mask) / share
         self.calls += 1
         if self.scales_its_loss:
             for name in method.log.keys() & {"adv_loss_first", "adv_loss_last"}:
@@ -184,12 +189,12 @@ def _problem_type(trainer: Any) -> Any:
     return getattr(getattr(model, "config", None), "problem_type", None)
 
 
-def _refuse_unclear_labels(trainer: Any, logits: Tensor, inputs: dict[str, Any]) -> None:
+def _refuse_unclear_labels(trainer: Any, output: dict[str, Any], inputs: dict[str, Any]) -> None:
     """Raises ValueError if only the user's loss knows what the labels are."""
     labels = inputs.get(trainer.label_names[0]) if trainer.label_names else None
-    if labels is None or not labels.is_floating_point() or labels.shape != logits.shape:
+    if labels is None or _problem_type(trainer) == "multi_label_classification":
         return
-    if logits.dim() > 1 and logits.size(-1) > 1:
+    if labels.shape == output["logits"].shape and labels.dim() > 1 and labels.size(-1) > 1:
         raise ValueError(
             "attach: texts have several numbers as labels, and only your compute_loss knows what they are. "
             "Pass multi_label=True if each is of a label of its own, multi_label=False if they are shares of "

@@ -6,6 +6,9 @@ from functools import partial
 from typing import Any, Optional
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from fairseq_adv.perturbation.passes import torchs_ddp
 
 _REFUSED = {  # by the name of a class
     "OptimizedModule": "torch.compile does not run the hook that adds delta: pass the model as it was",
@@ -31,6 +34,8 @@ def check_model(model: nn.Module) -> None:
         recompute: Any = getattr(module, "_gradient_checkpointing_func", None)
         if isinstance(recompute, partial) and recompute.keywords.get("preserve_rng_state") is False:
             reason = "re-computed layers must draw the same dropout masks again: preserve_rng_state=True"
+        if isinstance(module, DistributedDataParallel) and torchs_ddp(model) is not module:
+            reason = "its DistributedDataParallel is wrapped in another module: pass that part of it"
         if any(hasattr(weight, "ds_id") for weight in module.parameters(recurse=False)):
             reason = "DeepSpeed's ZeRO-3 moves weights: use DDP"
         if reason:

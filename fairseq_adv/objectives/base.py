@@ -68,6 +68,9 @@ class Objective(ABC):
         training.
         """
 
+    def check_metric(self, metric: str) -> None:  # noqa: B027 - what is logged is known after a validation
+        """Raises DataError if validation won't log ``--best-checkpoint-metric``; called before training."""
+
     @abstractmethod
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """The model's outputs for the batch, in the shape that :meth:`loss` expects."""

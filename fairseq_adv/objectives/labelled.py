@@ -30,7 +30,7 @@ class Labelled(Objective):
         )
 
     def sample_size(self, sample: Sample) -> int:
-        return max(int(sample["nlabelled"]), 1)
+        return int(sample["nlabelled"])
 
 
 class TokenLevel(Labelled):

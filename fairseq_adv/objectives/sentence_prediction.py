@@ -19,6 +19,7 @@ from fairseq.logging.meters import MetersDict
 from fairseq.tasks.fairseq_task import FairseqTask
 from torch import Tensor, nn
 
+from fairseq_adv.data.class_rows import same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.labelled_folder import (
     check_labels,
@@ -34,6 +35,7 @@ from fairseq_adv.objectives.gathered import Numbers, gathered, log_gathered
 from fairseq_adv.perturbation import Groups
 from fairseq_adv.perturbation.divergence import squared_difference
 
+_OF_POSITIVES = ("f1", "acc_and_f1")
 _MOMENTS = ("ntargets", "target_sum", "target_squares")
 
 
@@ -67,6 +69,13 @@ class SentencePrediction(Objective):
 
     def check_model(self, model: nn.Module) -> None:
         check_classification_head(model, self.head)
+
+    def check_metric(self, metric: str) -> None:
+        if metric in _OF_POSITIVES and not self.is_regression and self.positive_class is None:
+            raise DataError(
+                f"--best-checkpoint-metric {metric}: --positive-label {self.cfg.positive_label} is no class. "
+                f"Pass one of {', '.join(self._labels()):.200}"
+            )
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:
         """(sentences, classes) logits, or (sentences, 1) values: of a text in several windows, their mean."""
@@ -177,7 +186,8 @@ class SentencePrediction(Objective):
     def _positive_class(self) -> int | None:
         """The index of ``positive_label``. fairseq orders labels by frequency: in MRPC "1" is class 0."""
         labels = self._labels()
-        return labels.index(self.cfg.positive_label) if self.cfg.positive_label in labels else None
+        label = same_class(self.cfg.positive_label, labels)
+        return None if label is None else labels.index(label)
 
 
 def select_rows(sample: Sample, chosen: Tensor) -> Sample | None:

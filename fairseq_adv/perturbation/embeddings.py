@@ -8,7 +8,7 @@ with clean text.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -92,8 +92,10 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
 
 def _of_transformers(module: nn.Module) -> list[nn.Module]:
     """The embeddings of transformers' models, without those of parts of these."""
-    if hasattr(module, "get_input_embeddings"):
-        given: nn.Module = module.get_input_embeddings()  # type: ignore[operator]
+    given: nn.Module | None = None
+    with suppress(AttributeError, NotImplementedError):  # not every class of transformers has one
+        given = module.get_input_embeddings()  # type: ignore[operator]
+    if given is not None:
         # T5's encoders return one that they don't call, with the weight of the one that they do.
         names = ("encoder.embed_tokens", "decoder.embed_tokens")
         tied = [one for name, one in module.named_modules() if name.endswith(names)]

@@ -195,16 +195,17 @@ def test_a_date_is_kept(films: Path, tmp_path: Path, run: CommandMain) -> None:
     assert done.stdout.splitlines()[1].split("\t")[1] == "2026-01-02", done.stderr
 
 
-def test_models_behind_the_label_are_models(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("option", "name"), [("label", "stars"), ("keep", "id")])
+def test_models_behind_columns_are_models(option: str, name: str, tmp_path: Path) -> None:
     """argparse takes them for further labels; a model may be a file or a folder."""
     models, texts = [tmp_path / "checkpoint.pt", tmp_path / "my-model"], tmp_path / "new.csv"
     models[1].mkdir()
     for path in (models[0], models[1] / "config.json", texts):
         path.touch()
-    words = ["--input", str(texts), "--text", "review", "--label", "stars", *map(str, models)]
+    words = ["--input", str(texts), "--text", "review", f"--{option}", name, *map(str, models)]
     args = verb_parser(["predict", *words]).parse_args(words)
     predict._check(args)
-    assert args.checkpoints == models and args.label == ["stars"]
+    assert args.checkpoints == models and getattr(args, option) == [name]
 
 
 def test_questions_of_a_file(trained: Path, tmp_path: Path, run: CommandMain) -> None:

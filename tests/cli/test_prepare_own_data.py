@@ -107,6 +107,10 @@ def test_mistakes_in_the_call(classification: CommandMain, encoder: Path, tmp_pa
         ([train, *rest, "--valid-share", "2"], "--valid-share 2.0: pass a number between 0 and 1"),
         ([train, *rest, "--valid", train, "--valid-share", "0.2"], "--valid-share 0.2: the data has a valid"),
         ([train, *rest, "--text-pair", "label"], "two of them name the same column"),
+        (
+            [train, "--encoder", encoder, "--text", "text", "--label", "x", "label"],
+            "OUT is missing: label, the",
+        ),
     ):
         done = classification(*words)
         assert done.returncode == 2 and done.stderr.startswith("error: "), words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,23 @@ def test_the_plain_loop(made: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
         "positive",
         "negative",
     ]
+
+
+def test_the_last_update_of_an_epoch_is_a_mean_too(
+    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """40 rows in one mini-batch, or in two that are one update, less than --accumulate."""
+    found, clip = [], torch.nn.utils.clip_grad_norm_
+
+    def kept(weights: Iterable[torch.Tensor], most: float) -> None:
+        found.append(float(clip(weights, float("inf"))))
+
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", kept)
+    files = [str(made / "train.csv"), str(made / "valid.csv")]
+    words = [*files, "--model", str(made / "bert"), "--out", str(tmp_path / "out"), "--lr", "1e-12"]
+    for more in (["--rows", "40", "--accumulate", "1"], ["--rows", "32", "--accumulate", "9"]):
+        load_script(ROOT / "examples/loop/train_csv.py").main([*words, *more, "--epochs", "1"])
+    assert found[1] == pytest.approx(found[0], rel=0.3)  # of 32 and 8 rows, and not a ninth of both
 
 
 def test_trainer(made: Path, tmp_path: Path) -> None:

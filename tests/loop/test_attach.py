@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from loop.tiny_models import LARGE, METHODS, bert, closure, made
+from loop.tiny_models import LARGE, METHODS, PAD, bert, closure, made
 from loop.trained import trainer_of, weights
 from support import slow
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
-from transformers import TrainerCallback
+from transformers import Trainer, TrainerCallback
 from transformers.trainer_utils import HPSearchBackend
 
 from fairseq_adv.loop import FreeLB, attach
@@ -347,24 +347,59 @@ def test_refused_of_the_trainer(tmp_path: Path) -> None:
         attach(trainer_of(tmp_path), FreeLB, step_size=-1.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+@pytest.mark.parametrize("problem", [None, "single_label_classification", "multi_label_classification"])
 @pytest.mark.parametrize("given", [{}, {"multi_label": True}, {"multi_label": False}])
-def test_labels_that_the_model_does_not_see(tmp_path: Path, given: dict[str, bool]) -> None:
-    """A loss of one's own alone knows whether numbers are labels or shares of classes."""
+def test_labels_that_the_model_does_not_see(
+    tmp_path: Path, given: dict[str, bool], problem: str | None, dtype: torch.dtype
+) -> None:
+    """A loss of one's own alone knows whether numbers are labels or shares of classes, unless the model does.
+    One that was trained before has its earlier problem type.
+    """
 
     def compute_loss(model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
         labels = inputs.pop("labels")
-        return binary_cross_entropy_with_logits(model(**inputs).logits, labels)
+        return binary_cross_entropy_with_logits(model(**inputs).logits, labels.float())
 
     trainer = trainer_of(tmp_path, "alum_vat", {"relative": False, **LARGE["alum_vat"], **given}, max_steps=1)
     for item in trainer.train_dataset.items:  # type: ignore[union-attr]
-        item["labels"] = torch.tensor([1.0, 0.0, 1.0])
+        item["labels"] = torch.tensor([1, 0, 1], dtype=dtype)
     trainer.compute_loss = compute_loss  # type: ignore[method-assign]
-    if not given:
+    trainer.model.config.problem_type = problem
+    is_several = given.get("multi_label", problem == "multi_label_classification")
+    if not (given or is_several):
         with pytest.raises(ValueError, match="multi_label=True if each"):
             trainer.train()
         return
     trainer.train()
-    assert trainer.training_step.__self__.method.multi_label is given["multi_label"]  # type: ignore[attr-defined]
+    assert trainer.training_step.__self__.method.multi_label is is_several  # type: ignore[attr-defined]
+
+
+def test_a_mask_of_which_tokens_see_which_is_none_of_padding(tmp_path: Path) -> None:
+    found = []
+    for whole in (False, True):
+        trainer = trainer_of(tmp_path, "freelb", fixed("freelb"), max_steps=1)
+        for item in trainer.train_dataset.items:  # type: ignore[union-attr]
+            item["input_ids"][item["attention_mask"] == 0] = PAD
+            if whole:
+                item["attention_mask"] = item["attention_mask"].bool().expand(1, 7, 7)
+        trainer.train()
+        found.append(weights(trainer))
+    torch.testing.assert_close(*found)
+
+
+def test_a_step_of_ones_own_that_computes_gradients_is_refused(tmp_path: Path) -> None:
+    class Own(Trainer):
+        def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> Any:
+            loss = self.compute_loss(model, inputs)
+            loss.backward()
+            return loss
+
+    plain = trainer_of(tmp_path)
+    trainer = Own(plain.model, plain.args, train_dataset=plain.train_dataset)
+    attach(trainer, FreeLB)
+    with pytest.raises(ValueError, match=r"has to call accelerator\.backward once"):
+        trainer.train()
 
 
 def test_the_losses_of_a_model_in_bf16_are_summed_in_fp32(tmp_path: Path) -> None:

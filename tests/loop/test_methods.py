@@ -36,10 +36,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from transformers import LongformerConfig, LongformerForSequenceClassification
+from transformers import (
+    BertConfig,
+    LongformerConfig,
+    LongformerForSequenceClassification,
+    PreTrainedModel,
+)
 
 from fairseq_adv.criterions import methods
 from fairseq_adv.loop import ALUM, PGD, R3F, SMART, FreeLB
+from fairseq_adv.perturbation.embeddings import find_token_embedding
 from fairseq_adv.perturbation.geometry import row_seeds
 
 PREFIXES = {"freelb": "adv", "pgd": "adv", "noise": "noise", "r3f": "r3f", "alum_vat": "vat", "smart": "vat"}
@@ -359,6 +365,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "two encoders": (lambda: FreeLB(torch.nn.ModuleList([bert(), bert()])), "has 2 encoders"),
     "embeds columns": (lambda: FreeLB(_with(config=SimpleNamespace(model_type="xlnet"))), "XLNet"),
     "the same graph": (lambda: FreeLB(_with(static_graph=True)), "static_graph"),
+    "workers inside": (lambda: FreeLB(torch.nn.ModuleList([_of_workers(bert())])), "wrapped in another"),
     "steps in backward": (lambda: FreeLB(_stepping(bert())), "optimizer in backward"),
     "the whole output": (lambda: FreeLB(bert())(lambda: {"loss": 1}), "has to return the loss, not dict"),
     "a loss alone": (lambda: ALUM(bert())(lambda: torch.ones(())), "return output.loss, output.logits"),
@@ -370,6 +377,13 @@ def _with(**attributes: Any) -> Any:
     for name, value in attributes.items():
         setattr(model, name, value)
     return model
+
+
+def _of_workers(model: Any) -> Any:
+    wrapper = torch.nn.parallel.DistributedDataParallel.__new__(torch.nn.parallel.DistributedDataParallel)
+    torch.nn.Module.__init__(wrapper)
+    wrapper.module = model
+    return wrapper
 
 
 def _stepping(model: Any) -> Any:
@@ -404,6 +418,17 @@ def test_refused(case: str) -> None:
     make, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_the_embedding_of_a_part_is_found_where_the_whole_names_none() -> None:
+    """A class of one's own of transformers has a get_input_embeddings that raises NotImplementedError."""
+
+    class Own(PreTrainedModel):
+        config_class = BertConfig
+
+    whole = Own(BertConfig())
+    whole.encoder = bert().bert
+    assert find_token_embedding(whole) is whole.encoder.embeddings.word_embeddings
 
 
 def test_an_embedding_that_is_computed_again_is_an_error() -> None:

@@ -41,7 +41,7 @@ def test_a_split_without_answers_has_no_loss_and_no_score(folders: dict[str, Pat
     run = run_of(folders, objective, "standard")
     run.task.load_dataset("test")
     loss, size, log = run.criterion(run.model, batch(run, [0, 1], "test"))
-    assert loss.item() == 0.0 and size == 1 and log["ntargets"] == 0
+    assert loss.item() == 0.0 and size == 0 and log["ntargets"] == 0
     known = run.criterion(run.model, batch(run, [0, 1], "valid"))[2]
     assert {*log, "gathered"} == {*known, "gathered"}
     found = validate(run, "test", 2)

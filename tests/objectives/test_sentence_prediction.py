@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn import metrics as sk
-from support import batch, build, train_args, validate, write_task
+from support import batch, build, fork_command, train_args, validate, write_task
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,11 @@ def test_the_positive_label_can_be_named_and_without_it_there_is_no_f1(data: Pat
     assert validate(run, "valid", 5)["f1"] == round(100 * f1, 2)
     run = build(train_args(data, None, "freelb", "--positive-label", "entailment"))
     assert "f1" not in validate(run, "valid", 5)
+    run.criterion.objective.check_metric("accuracy")
+    best = ["--best-checkpoint-metric", "acc_and_f1", "--positive-label", "entailment"]
+    done = fork_command("fairseq-train", *train_args(data, data / "run", "freelb", *best))
+    assert done.returncode != 0 and "--positive-label entailment is no class. Pass one of 1, 0" in done.stderr
+    assert "begin training epoch" not in done.stderr
 
 
 @pytest.mark.parametrize("classes", [1, 3])

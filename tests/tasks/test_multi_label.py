@@ -22,6 +22,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from fairseq_adv import load
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.several_labels import LabelColumns, joined_labels
 from fairseq_adv.data.temperature import read_thresholds, save_thresholds, thresholds_file
 from fairseq_adv.data.text.labelled_folder import check_split
 from fairseq_adv.evaluation.attack import attack_checkpoint
@@ -137,6 +138,21 @@ def test_a_column_with_a_separator_makes_the_same_data(
             cells, tmp_path / f"c{value}", *more, "labels", "--label-separator", ";", "--test", test
         )
         assert ("note: without labels: test\n" in done.stdout) != labelled
+
+
+@pytest.mark.parametrize(
+    ("separator", "cell", "names"),
+    [
+        (" + ", "java + c++", ["java", "c++"]),
+        (" and ", "human and bad and ", ["bad", "human"]),
+        ("<br>", "humor<br>odd<br>", ["humor", "odd"]),
+        (", ", "a, b,", ["a", "b"]),
+        (";", "a; b; ;", ["a", "b"]),
+        (" ", " ", []),
+    ],
+)
+def test_a_separator_ends_a_cell_only_as_a_whole(separator: str, cell: str, names: list[str]) -> None:
+    assert LabelColumns(("labels",), separator)({"labels": cell}, "") == joined_labels(names)
 
 
 def test_lists_of_a_jsonl_are_labels(
@@ -362,6 +378,15 @@ def test_predict_by_columns_a_separator_and_the_prepared_split(
     assert both[0].label == one.label
     refused = predict(checkpoint, "--input", cells, "--text", "comment", "--label", *LABELS, "--cpu")
     assert refused.returncode == 2 and "no column" in refused.stderr
+    words = ["--text", "comment", "--label", "Insult", "--cpu"]
+    for one in (
+        predict(checkpoint, "--input", trained / "test.csv", *words),
+        CommandMain("attack", capsys)(
+            *(checkpoint, "--attack", "deepwordbug", "--data", trained / "test.csv", *words),
+            *("--out", tmp_path / "attacked"),
+        ),
+    ):
+        assert one.returncode == 2 and "--label: no column of toxic, which the model" in one.stderr
 
 
 def test_thresholds_by_dev_change_answers_of_predict_attack_and_export(

@@ -10,9 +10,11 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import repeat
 
 from fairseq_adv.data.errors import DataError
+from fairseq_adv.data.tables.labelled_rows import NUMBER
 
 _DIGEST = 16  # bytes
 _INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
@@ -77,9 +79,10 @@ def _note(what: str, examples: Sequence[str], such_as: str = "such as") -> list[
 
 
 def _look(name: str) -> str:
-    """The name without what can't be seen, in Unicode's compatibility form."""
+    """The name without what can't be seen, in Unicode's compatibility form; numbers in their shortest."""
     seen = (one for one in unicodedata.normalize("NFKC", name) if unicodedata.category(one) != "Cf")
-    return " ".join("".join(seen).split())
+    look = " ".join("".join(seen).split())
+    return str(Decimal(look).normalize()) if NUMBER.fullmatch(look) else look
 
 
 def _alike(

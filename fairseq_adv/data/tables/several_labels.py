@@ -78,8 +78,25 @@ class LabelColumns:
             )
         if not isinstance(value, str):
             return list(map(str, names))
-        cell = value.rstrip(f" {self.separator}")  # forms end one in a separator
-        return cell.split(self.separator) if cell else []
+        found = f"{value} ".split(self.separator)
+        while found and not found[-1].strip():  # forms end a cell in a separator
+            found.pop()
+        return found
+
+    def check_all_named(self, labels: Collection[str], held: Collection[Optional[str]]) -> None:
+        """Raises DataError if columns of 0 and 1 leave out a label of the model, whose answers would count as
+        wrong.
+
+        Args:
+            labels: of the model.
+            held: the columns, by the names that the model has for them; ``None``: it has none.
+        """
+        missing = [name for name in labels if name not in held]
+        if missing and not self.separator:
+            raise DataError(
+                f"--label: no column of {', '.join(missing):.200}, which the model predicts too. Pass the "
+                "columns of all its labels"
+            )
 
 
 def check_label_name(name: str, where: str) -> str:

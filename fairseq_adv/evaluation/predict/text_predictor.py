@@ -25,7 +25,7 @@ from fairseq.data import (
 from fairseq.tasks.sentence_prediction import SentencePredictionTask
 from torch import Tensor
 
-from fairseq_adv.data.class_rows import class_of_model
+from fairseq_adv.data.class_rows import class_of_model, same_class
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.glue.glue_files import TASKS
 from fairseq_adv.data.io import digest_of, sha256_of
@@ -297,8 +297,9 @@ class LabelPredictor(TextPredictor):
     several = True
 
     def gold(self, file: InputFile) -> list[str]:
-        """The labels of each row, as :func:`joined_labels`; a label without a column holds for no row."""
+        """The labels of each row, as :func:`joined_labels`."""
         columns = LabelColumns((str(file.label), *file.more_labels), file.label_separator or "")
+        columns.check_all_named(self.labels, [same_class(name, self.labels) for name in columns.columns])
         read = read_texts("the labels", self.table(file), Columns((), columns.columns[0], read=columns))
         gold = []
         for text, where in zip(read.labels, read.where):

@@ -178,6 +178,9 @@ def _labelled(
     every = (label, *file.more_labels)
     table = read_table(path, file.header, file.encoding, (*columns, *every))
     several = LabelColumns(every, file.label_separator or "") if model.several else None
+    if several:
+        held = [same_class(file.label_map.get(name, name), model.labels) for name in every]
+        several.check_all_named(model.labels, held)
     read = read_texts("the attacked texts", table, Columns(columns, label, read=several))
     for number, (where, name, *texts) in enumerate(zip(read.where, read.labels, *read.inputs)):
         names = labels_in(name) if several else [name]

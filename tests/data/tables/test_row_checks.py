@@ -32,6 +32,10 @@ CASES: dict[str, tuple[list[list[Row]], str]] = {
         [[*GOOD, ("c", "x\u200b"), ("d", "\uff58"), ("e", "so so")], [("f", "so\u00a0so")]],
         r"classes that look alike: 3, such as 'x' (train:1) and 'x\u200b' (train:3)",
     ),
+    "look-alike numbers": (
+        [[("a", "1"), ("b", "01"), ("c", "1.0"), ("d", "12345678"), ("e", "12345679"), ("f", "1.0.0")]],
+        "classes that look alike: 2, such as '1' (train:1) and '01' (train:2)",
+    ),
     "contradiction": (
         [[*GOOD, ("a", "y"), ("a", "x"), ("b", "x")]],
         "texts with different labels: 2, such as train:1 ('x') and train:3 ('y')",
