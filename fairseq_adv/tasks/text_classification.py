@@ -43,7 +43,7 @@ from fairseq_adv.tasks.task_record import (
     no_validation,
     pipeline_use,
 )
-from fairseq_adv.tasks.tokenizer_task import keep_class_names
+from fairseq_adv.tasks.tokenizer_task import keep_class_names, keep_in_checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -82,23 +82,30 @@ class TextClassificationConfig(SentencePredictionConfig):
     train_subset: str = II("dataset.train_subset")
     # Not a command-line option: it is set from label/dict.txt, so that the checkpoint contains it.
     class_names: Optional[List[str]] = field(default=None, metadata={"help": argparse.SUPPRESS})
+    # As above: whether a row has two texts.
+    pairs: Optional[bool] = field(default=None, metadata={"help": argparse.SUPPRESS})
 
 
 @register_task("text_classification", dataclass=TextClassificationConfig)
 class TextClassificationTask(SentencePredictionTask):
     """Has the same data and heads as ``sentence_prediction``.
 
-    A checkpoint stores the names of the classes in their order, ``cfg.task.class_names``; ``None`` for a
-    regression.
+    A checkpoint stores the names of the classes in their order, ``cfg.task.class_names``, ``None`` for a
+    regression; and whether it was trained on pairs of texts, ``cfg.task.pairs``.
 
     Raises:
-        DataError: the checkpoint's classes differ from those of the data.
+        DataError: the data has other classes than the checkpoint, or pairs instead of single texts.
     """
 
     @classmethod
     def setup_task(cls, cfg: TextClassificationConfig, **kwargs: Any) -> "TextClassificationTask":
-        check_long(cfg.long_texts, (Path(cfg.data) / "input1").is_dir(), cfg)
+        has_pairs = (Path(cfg.data) / "input1").is_dir()
+        check_long(cfg.long_texts, has_pairs, cfg)
+        if (Path(cfg.data) / "input0").is_dir() and cfg.pairs not in (None, has_pairs):
+            ours, theirs = ("pairs of texts" if one else "single texts" for one in (has_pairs, cfg.pairs))
+            raise DataError(f"{cfg.data}: has {ours}, but the checkpoint was trained on {theirs}")
         task: TextClassificationTask = super().setup_task(cfg, **kwargs)
+        keep_in_checkpoint(cfg, "pairs", has_pairs)
         if not cfg.regression_target:
             keep_class_names(cfg, class_names(task.label_dictionary))
         return task

@@ -196,9 +196,14 @@ def keep_class_names(cfg: Any, names: Sequence[str]) -> None:
             f"{cfg.data}/label/dict.txt: lists the classes {', '.join(names)}, but the checkpoint was "
             f"trained with {', '.join(known)}, in that order. Prepare the data with the same training file."
         )
+    keep_in_checkpoint(cfg, "class_names", list(names))
+
+
+def keep_in_checkpoint(cfg: Any, name: str, value: Any) -> None:
+    """Sets a task's option, which the trainer saves in the checkpoint."""
     # A task gets a copy of its options (fairseq/dataclass/utils.py, merge_with_parent), but the trainer saves
     # the configuration that they were copied from.
     root = cfg._get_parent() if OmegaConf.is_config(cfg) else None
     for options in (cfg, *([] if root is None else [root.task])):
         with open_dict(options):
-            options.class_names = list(names)
+            options[name] = value

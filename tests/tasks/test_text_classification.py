@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from support import build, train_args, write_task
 
 from fairseq_adv.data.errors import DataError
 from fairseq_adv.data.text.indexed import write_indexed
+from fairseq_adv.evaluation.predict.text_predictor import TextPredictor
 from fairseq_adv.evaluation.trained import load
 
 
@@ -94,6 +96,20 @@ def test_fairseq_and_measurements_load_it(data: Path, checkpoint: Path, tmp_path
     other = renamed(data, tmp_path / "other", "0", "1", "2")
     with pytest.raises(DataError, match=r"other/label/dict.txt: lists the classes 0, 1, 2, but .* 2, 1, 0"):
         checkpoint_utils.load_model_ensemble_and_task([str(checkpoint)], arg_overrides={"data": str(other)})
+
+
+def test_pairs_and_single_texts_are_told_apart(data: Path, checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(data, tmp_path / "pairs")
+    shutil.copytree(data / "input0", tmp_path / "pairs" / "input1")
+    with pytest.raises(DataError, match="has pairs of texts, but the checkpoint was trained on single texts"):
+        load(str(checkpoint), str(tmp_path / "pairs"), ["valid"], cpu=True)
+    cfg = checkpoint_utils.load_checkpoint_to_cpu(str(checkpoint))["cfg"]
+    for folder, pairs, width in (
+        (data, None, 1), (tmp_path / "pairs", None, 2), (tmp_path / "gone", None, None),
+        (tmp_path / "gone", cfg.task.pairs, 1), (tmp_path / "gone", True, 2),
+    ):  # fmt: skip
+        task = SimpleNamespace(cfg=SimpleNamespace(data=str(folder), pairs=pairs))
+        assert TextPredictor(checkpoint, task, ["0", "1"]).width == width  # type: ignore[arg-type]
 
 
 def test_rows_that_are_cut_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

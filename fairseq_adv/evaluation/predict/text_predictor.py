@@ -57,8 +57,8 @@ class TextPredictor:
 
     Attributes:
         labels: see above.
-        width: 2 if it was trained on pairs of texts, 1 if on single texts; ``None``: the data no longer
-            exists.
+        width: 2 if it was trained on pairs of texts, 1 if on single texts; ``None``: the checkpoint doesn't
+            say it, and the data no longer exists.
     """
 
     takes = "texts"
@@ -73,7 +73,10 @@ class TextPredictor:
         self.labels: Sequence[str] = labels
         self.name = f"{self.kind} ({', '.join(sorted(labels))})" if labels else "a number"
         data = Path(str(task.cfg.data))
-        self.width = (2 if (data / "input1").is_dir() else 1) if (data / "input0").is_dir() else None
+        pairs = getattr(task.cfg, "pairs", None)
+        if pairs is None and (data / "input0").is_dir():
+            pairs = (data / "input1").is_dir()
+        self.width = None if pairs is None else 1 + pairs
         self._has_told = False
 
     def split(self, split: str, task: PredictionTask) -> ScoredRows:
