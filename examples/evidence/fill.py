@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
-"""Fills the grid of the evidence run (grid.yaml): trains and measures the next cell without a record, writes
-its record, and takes the next. It can be stopped and resumed at any time, on any machine that has the
-records. Several processes may share one OUT.
+"""Fills the grid of the evidence run (grid.yaml): trains and measures the next cell without a record. Can be
+stopped and resumed at any time, where the records are. Several processes may share one OUT.
 
   timeout 2h examples/evidence/run.sh ../shared/data out/evidence
   examples/evidence/run.sh ../shared/data out/evidence --plan

@@ -2,8 +2,7 @@
 
     measure.py CHECKPOINT ANSWERS
 
-Prints JSON: accuracy and mean loss of each split; for each attacked row 1 if its answer stays right, else 0.
-Writes the log-probabilities of all classes.
+Prints JSON: accuracy and loss of splits; for each attacked row 1 if it stays right, else 0. Writes ANSWERS.
 """
 
 from __future__ import annotations
