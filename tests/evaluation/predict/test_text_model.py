@@ -130,7 +130,8 @@ def test_names_of_classes_come_from_the_checkpoint(pairs: Path, tmp_path: Path) 
     model = load(path, device="cpu")
     assert model.labels == ["yes", "no"]
     assert model.predict(row)[0].probabilities == dict(zip(("yes", "no"), shares))
-    assert model.predict(["one text"])[0].label in ("yes", "no")  # nothing says that it wants pairs
+    with pytest.raises(DataError, match="was trained on pairs of texts, but was given single texts"):
+        model.predict(["one text"])
 
 
 def test_a_cut_text_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
