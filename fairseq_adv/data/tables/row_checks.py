@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import repeat
 
 from fairseq_adv.data.errors import DataError
-from fairseq_adv.data.tables.labelled_rows import NUMBER
 
 _DIGEST = 16  # bytes
+_NUMBER = re.compile(r"([-+]?)([0-9]*)(?:\.([0-9]*))?")
 _INVISIBLE = ("Cc", "Cf", "Zl", "Zp", "Zs")
 
 
@@ -79,10 +79,14 @@ def _note(what: str, examples: Sequence[str], such_as: str = "such as") -> list[
 
 
 def _look(name: str) -> str:
-    """The name without what can't be seen, in Unicode's compatibility form; numbers in their shortest."""
+    """The name without what can't be seen, in Unicode's compatibility form; numbers in one form."""
     seen = (one for one in unicodedata.normalize("NFKC", name) if unicodedata.category(one) != "Cf")
     look = " ".join("".join(seen).split())
-    return str(Decimal(look).normalize()) if NUMBER.fullmatch(look) else look
+    number = _NUMBER.fullmatch(look)
+    sign, whole, fraction = number.groups(default="") if number else ("", "", "")
+    if not (whole or fraction):
+        return look
+    return f"{sign.strip('+')}{whole.lstrip('0') or 0}.{fraction.rstrip('0')}"
 
 
 def _alike(

@@ -33,8 +33,15 @@ CASES: dict[str, tuple[list[list[Row]], str]] = {
         r"classes that look alike: 3, such as 'x' (train:1) and 'x\u200b' (train:3)",
     ),
     "look-alike numbers": (
-        [[("a", "1"), ("b", "01"), ("c", "1.0"), ("d", "12345678"), ("e", "12345679"), ("f", "1.0.0")]],
-        "classes that look alike: 2, such as '1' (train:1) and '01' (train:2)",
+        [
+            [("a", "1"), ("b", "01"), ("c", "+1.0"), ("d", "-0.5"), ("e", "-.50"), ("f", "0"), ("g", "0.")],
+            # And these do not.
+            [
+                (name, name)
+                for name in ("1.0.0", "10", "0.5", "-1", f"{'1' * 40}2", f"{'1' * 40}3", "1e9999999", "1e10")
+            ],
+        ],
+        "classes that look alike: 4, such as '1' (train:1) and '01' (train:2)",
     ),
     "contradiction": (
         [[*GOOD, ("a", "y"), ("a", "x"), ("b", "x")]],
