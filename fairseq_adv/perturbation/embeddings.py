@@ -93,8 +93,9 @@ def find_token_embedding(model: nn.Module) -> nn.Module:
 def _of_transformers(module: nn.Module) -> list[nn.Module]:
     """The embeddings of transformers' models, without those of parts of these."""
     given: nn.Module | None = None
-    with suppress(AttributeError, NotImplementedError):  # not every class of transformers has one
-        given = module.get_input_embeddings()  # type: ignore[operator]
+    if hasattr(module, "get_input_embeddings"):
+        with suppress(NotImplementedError):  # as in a class of one's own of transformers
+            given = module.get_input_embeddings()  # type: ignore[operator]
     if given is not None:
         # T5's encoders return one that they don't call, with the weight of the one that they do.
         names = ("encoder.embed_tokens", "decoder.embed_tokens")

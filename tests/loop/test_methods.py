@@ -429,6 +429,9 @@ def test_the_embedding_of_a_part_is_found_where_the_whole_names_none() -> None:
     whole = Own(BertConfig())
     whole.encoder = bert().bert
     assert find_token_embedding(whole) is whole.encoder.embeddings.word_embeddings
+    Own.get_input_embeddings = lambda self: self.encodr  # type: ignore[assignment]
+    with pytest.raises(AttributeError, match="encodr"):  # a mistake is not passed over
+        find_token_embedding(whole)
 
 
 def test_an_embedding_that_is_computed_again_is_an_error() -> None:
