@@ -99,9 +99,8 @@ def main(words=None):
             before = (number - 1) // options.accumulate * options.accumulate
             size = min(options.accumulate, len(train_batches) - before)  # of the update, less at the end
 
-            def closure(
-                batch=batch, size=size
-            ):  # one forward pass; FreeLB makes three, and their backward passes
+            # One forward pass; FreeLB makes three, and their backward passes.
+            def closure(batch=batch, size=size):
                 with torch.autocast(device.type, torch.bfloat16, enabled=options.bf16):
                     return model(**batch).loss / size
 

@@ -34,7 +34,7 @@ from .shared_options import (
     check_unit,
     inference_config,
     label_map,
-    words_after_labels,
+    words_after_columns,
 )
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ def _add_models(parser: VerbParser) -> None:
 def _check_checkpoint(parser: VerbParser, args: argparse.Namespace) -> None:
     """CHECKPOINT may stand behind the columns of --label."""
     if args.checkpoint is None:
-        taken = words_after_labels(args, 1)
+        taken = words_after_columns(args, 1)
         if not taken:
             parser.error("the following arguments are required: CHECKPOINT")
         args.checkpoint = Path(taken[0])

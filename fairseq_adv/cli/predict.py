@@ -62,7 +62,7 @@ from .shared_options import (
     add_shared,
     inference_config,
     label_map,
-    words_after_labels,
+    words_after_columns,
 )
 
 if TYPE_CHECKING:
@@ -233,13 +233,9 @@ def _check(args: argparse.Namespace) -> None:
 
         check_output_folder(args.out)
     if not (args.checkpoints or args.scores):
-        behind = [*takewhile(_is_model, reversed(args.keep))]
-        args.keep, taken = (
-            args.keep[: len(args.keep) - len(behind)],
-            args.keep[len(args.keep) - len(behind) :],
-        )
-        behind = [*takewhile(_is_model, reversed(args.label or []))]
-        args.checkpoints = [*map(Path, taken or words_after_labels(args, len(behind)))]
+        for option in ("label", "keep"):
+            behind = [*takewhile(_is_model, reversed(getattr(args, option) or []))]
+            args.checkpoints += map(Path, words_after_columns(args, len(behind), option))
     if args.label_separator is not None and len(args.label or []) != 1:
         raise DataError("--label-separator: pass one --label, whose cells it separates")
     if args.task is not None and not args.user_dir:  # whose tasks may have benchmarks of their own

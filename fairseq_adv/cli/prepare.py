@@ -17,7 +17,7 @@ from .shared_options import (
     add_shared,
     add_tokenizer,
     tokenizer_of,
-    words_after_labels,
+    words_after_columns,
 )
 
 if TYPE_CHECKING:
@@ -140,16 +140,17 @@ def _splits(args: argparse.Namespace) -> list[LabelledRows]:
             split: read_table(path, not args.no_header, args.encoding or "utf-8", named)
             for split, path in given.items()
         }
-    no_column = str(args.out) if args.out_is_of_label else ""
-    return [read_texts(split, _without(no_column, rows), columns) for split, rows in splits.items()]
+    if args.out_is_of_label:
+        splits = {split: _without_column(str(args.out), rows) for split, rows in splits.items()}
+    return [read_texts(split, rows, columns) for split, rows in splits.items()]
 
 
-def _without(out: str, rows: Iterable[PlacedRow]) -> Iterator[PlacedRow]:
-    """The rows. Raises DataError if OUT, the last word after --label, is a column of theirs; "": it isn't."""
+def _without_column(out: str, rows: Iterable[PlacedRow]) -> Iterator[PlacedRow]:
+    """The rows. Raises DataError if OUT, the last word after --label, is a column of theirs."""
     from fairseq_adv.data.errors import DataError
 
     for where, row in rows:
-        if out and out in row:
+        if out in row:
             raise DataError(f"OUT is missing: {out}, the last word after --label, is a column. Pass a folder")
         yield where, row
 
@@ -177,7 +178,7 @@ def _check_words(parser: VerbParser, args: argparse.Namespace) -> None:
     """Completes TRAIN and OUT, which may stand behind the columns of --label."""
     given = [word for word in (args.train, args.out) if word is not None]
     missing = (1 if args.dataset else 2) - len(given)
-    taken = words_after_labels(args, missing)
+    taken = words_after_columns(args, missing)
     places = {Path(word): place for place, word in enumerate(parser.words)}
     words = sorted([*given, *map(Path, taken)], key=lambda word: places.get(word, -1)) if taken else given
     if not words or not places.keys() >= {*words}:  # a word of --label=LABEL is no folder

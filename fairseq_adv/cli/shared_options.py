@@ -121,14 +121,16 @@ def add_columns(add: AddArgument, required: bool = False) -> None:
     add("--encoding", metavar="NAME", help="encoding of csv, tsv and text files (default: utf-8)")
 
 
-def words_after_labels(args: argparse.Namespace, most: int) -> list[str]:
-    """Takes the last words of ``--label``, at most so many: argparse takes files that stand behind the
-    columns for columns too. One column stays.
+def words_after_columns(args: argparse.Namespace, most: int, option: str = "label") -> list[str]:
+    """Takes the last words of ``--label``, or of another option with columns, at most so many: argparse takes
+    files that stand behind the columns for columns too. One column stays.
     """
-    labels = args.label or []
-    columns = max(len(labels) - max(most, 0), 1)
-    args.label = labels[:columns] or None
-    return labels[columns:]
+    words = getattr(args, option)
+    if not words:
+        return []
+    columns = max(len(words) - max(most, 0), 1)
+    setattr(args, option, words[:columns])
+    return words[columns:]  # type: ignore[no-any-return]
 
 
 def label_map(args: argparse.Namespace) -> dict[str, str]:

@@ -92,8 +92,7 @@ class CreATCriterion(AdversarialMethod):
 
     def adversarial_step(self, batch: MiniBatch) -> Log:
         cfg, delta, first_states = self.cfg, self.perturbation(batch), self.objective.first_states
-        size = max(self.objective.sample_size(batch.sample), 1)
-        tau = cfg.creat_tau * (size if cfg.creat_sum_similarity else 1)
+        tau = cfg.creat_tau * (self.objective.sample_size(batch.sample) if cfg.creat_sum_similarity else 1)
         passes = self.passes(batch, delta)
         with first_states(batch.model) as states:
             clean = passes.clean().loss()

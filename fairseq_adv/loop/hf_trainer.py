@@ -85,7 +85,8 @@ class _Attached:
                 if "multi_label" not in self.options:
                     # transformers sets it in the first forward pass, by the labels
                     method.multi_label = _problem_type(trainer) == "multi_label_classification"
-                    _refuse_unclear_labels(trainer, kept.output, inputs)
+                    if not method.multi_label:
+                        _refuse_unclear_labels(trainer, kept.output, inputs)
                 return loss, logits
 
             method.backward = lambda loss: kept.backward(loss / share, **kept.options)
@@ -192,9 +193,9 @@ def _problem_type(trainer: Any) -> Any:
 def _refuse_unclear_labels(trainer: Any, output: dict[str, Any], inputs: dict[str, Any]) -> None:
     """Raises ValueError if only the user's loss knows what the labels are."""
     labels = inputs.get(trainer.label_names[0]) if trainer.label_names else None
-    if labels is None or _problem_type(trainer) == "multi_label_classification":
+    if labels is None or labels.shape != output["logits"].shape:
         return
-    if labels.shape == output["logits"].shape and labels.dim() > 1 and labels.size(-1) > 1:
+    if labels.dim() > 1 and labels.size(-1) > 1:
         raise ValueError(
             "attach: texts have several numbers as labels, and only your compute_loss knows what they are. "
             "Pass multi_label=True if each is of a label of its own, multi_label=False if they are shares of "

@@ -73,8 +73,8 @@ class SentencePrediction(Objective):
     def check_metric(self, metric: str) -> None:
         if metric in _OF_POSITIVES and not self.is_regression and self.positive_class is None:
             raise DataError(
-                f"--best-checkpoint-metric {metric}: --positive-label {self.cfg.positive_label} is no class. "
-                f"Pass one of {', '.join(self._labels()):.200}"
+                f"--best-checkpoint-metric {metric}: --positive-label {self.cfg.positive_label} is not a "
+                f"class. Pass one of {', '.join(self._labels()):.200}"
             )
 
     def predict(self, model: nn.Module, sample: Sample) -> Tensor:

@@ -101,10 +101,12 @@ class TextClassificationTask(SentencePredictionTask):
     def setup_task(cls, cfg: TextClassificationConfig, **kwargs: Any) -> "TextClassificationTask":
         has_pairs = (Path(cfg.data) / "input1").is_dir()
         check_long(cfg.long_texts, has_pairs, cfg)
-        if (Path(cfg.data) / "input0").is_dir() and cfg.pairs not in (None, has_pairs):
-            ours, theirs = ("pairs of texts" if one else "single texts" for one in (has_pairs, cfg.pairs))
-            raise DataError(f"{cfg.data}: has {ours}, but the checkpoint was trained on {theirs}")
         task: TextClassificationTask = super().setup_task(cfg, **kwargs)
+        if cfg.pairs not in (None, has_pairs):
+            ours, theirs = ("pairs of texts" if one else "single texts" for one in (has_pairs, cfg.pairs))
+            raise DataError(
+                f"{cfg.data}: has {ours}, but the checkpoint was trained on {theirs}. Pass data with these"
+            )
         keep_in_checkpoint(cfg, "pairs", has_pairs)
         if not cfg.regression_target:
             keep_class_names(cfg, class_names(task.label_dictionary))

@@ -66,8 +66,8 @@ def test_the_positive_label_can_be_named_and_without_it_there_is_no_f1(data: Pat
     run.criterion.objective.check_metric("accuracy")
     best = ["--best-checkpoint-metric", "acc_and_f1", "--positive-label", "entailment"]
     done = fork_command("fairseq-train", *train_args(data, data / "run", "freelb", *best))
-    assert done.returncode != 0 and "--positive-label entailment is no class. Pass one of 1, 0" in done.stderr
-    assert "begin training epoch" not in done.stderr
+    assert "--positive-label entailment is not a class. Pass one of 1, 0" in done.stderr
+    assert done.returncode != 0 and "begin training epoch" not in done.stderr
 
 
 @pytest.mark.parametrize("classes", [1, 3])
