@@ -105,7 +105,7 @@ class TextClassificationTask(SentencePredictionTask):
         if cfg.pairs not in (None, has_pairs):
             ours, theirs = ("pairs of texts" if one else "single texts" for one in (has_pairs, cfg.pairs))
             raise DataError(
-                f"{cfg.data}: has {ours}, but the checkpoint was trained on {theirs}. Pass data with these"
+                f"{cfg.data}: has {ours}, but the checkpoint was trained on {theirs}. Pass data of that kind"
             )
         keep_in_checkpoint(cfg, "pairs", has_pairs)
         if not cfg.regression_target:

@@ -386,7 +386,7 @@ def test_predict_by_columns_a_separator_and_the_prepared_split(
             *("--out", tmp_path / "attacked"),
         ),
     ):
-        assert one.returncode == 2 and "--label: no column of toxic, which the model" in one.stderr
+        assert one.returncode == 2 and "--label: no column for toxic, which the model" in one.stderr
 
 
 def test_thresholds_by_dev_change_answers_of_predict_attack_and_export(

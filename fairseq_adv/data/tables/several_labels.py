@@ -94,7 +94,7 @@ class LabelColumns:
         missing = [name for name in labels if name not in held]
         if missing and not self.separator:
             raise DataError(
-                f"--label: no column of {', '.join(missing):.200}, which the model predicts too. Pass the "
+                f"--label: no column for {', '.join(missing):.200}, which the model predicts too. Pass the "
                 "columns of all its labels"
             )
 
